@@ -15,7 +15,7 @@ SOCKET = ".s.PGSQL.5432"
 
 
 class CuttingProxy:
-    """Listens on a socket of its own in `directory` and passes bytes on until it is told to cut."""
+    """Listens on a socket of its own in `directory` and passes bytes on until it is asked to cut."""
 
     def __init__(self, directory: Path, server: Path) -> None:
         self._server = server / SOCKET
@@ -47,18 +47,18 @@ class CuttingProxy:
             server.connect(str(self._server))
             while True:
                 for ready in select.select([client, server], [], [])[0]:
-                    said = ready.recv(65536)
-                    if not said:
+                    message = ready.recv(65536)
+                    if not message:
                         return
-                    if ready is client and (moment := self._moment(said)) is not None:
+                    if ready is client and (moment := self._moment(message)) is not None:
                         if moment == "after":
-                            server.sendall(said)
+                            server.sendall(message)
                             server.recv(65536)
                         return
-                    (server if ready is client else client).sendall(said)
+                    (server if ready is client else client).sendall(message)
 
-    def _moment(self, said: bytes) -> Moment | None:
-        """The moment to cut at, if it has come: whoever is told of it, once, cuts."""
+    def _moment(self, message: bytes) -> Moment | None:
+        """The moment to cut at, if it has come: anyone who is informed of it, once, cuts."""
         with self._guard:
             if not self._moments:
                 return None
@@ -67,7 +67,7 @@ class CuttingProxy:
                 self._moments[0] = moment - 1
                 come = moment <= 0
             else:
-                come = b"COMMIT\0" in said
+                come = b"COMMIT\0" in message
             if come:
                 self.cuts += 1
                 del self._moments[0]

@@ -1,4 +1,4 @@
-"""A SQLite connection that fails when it is told to: before any statement, before a commit, or right after it."""
+"""A SQLite connection that fails when it is asked to: before any statement, before a commit, or right after it."""
 
 from __future__ import annotations
 

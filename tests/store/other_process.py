@@ -36,7 +36,7 @@ def tell(process: subprocess.Popen[bytes], line: str) -> None:
     process.stdin.flush()
 
 
-def heard(process: subprocess.Popen[bytes]) -> str:
+def received(process: subprocess.Popen[bytes]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().decode().strip()
 

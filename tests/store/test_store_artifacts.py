@@ -71,8 +71,8 @@ def test_a_file_is_synced_before_it_gets_its_name_and_the_name_after(
     monkeypatch.setattr(os, "fsync", fsync)
     ref = artifacts.put(data, ArtifactType.LOG)
     assert artifacts.path(ref) == final
-    file, beside, root = (path.stat().st_ino for path in (final, final.parent, final.parent.parent))
-    assert synced == [(file, False), (beside, True), (root, True)]
+    file, directory, root = (path.stat().st_ino for path in (final, final.parent, final.parent.parent))
+    assert synced == [(file, False), (directory, True), (root, True)]
 
 
 @pytest.mark.parametrize("size", [0, 1, 8 << 20, LARGE])

@@ -1,4 +1,4 @@
-"""Artifacts on a server that is overloaded, slow, cut off or killed: tried again, then told, and never by halves."""
+"""Artifacts on a server that is overloaded, slow, cut off or killed: retried, then reported, and never by halves."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def proxied(s3: S3Server) -> Iterator[Proxied]:
         running.__exit__(None, None, None)
 
 
-def told(failing: Callable[[], object], kept: Kept) -> CodePilotError:
+def reported(failing: Callable[[], object], kept: Kept) -> CodePilotError:
     """The typed failure; it names the endpoint and the bucket, and nothing that opens them."""
     with pytest.raises(CodePilotError) as caught:
         failing()
@@ -81,7 +81,7 @@ def test_a_server_that_keeps_refusing_is_asked_three_times(proxied: Proxied) -> 
         lambda: list(kept.artifacts.stored()),
     ):
         before, began = proxy.connections, time.monotonic()
-        failure = told(call, kept)
+        failure = reported(call, kept)
         assert "the server answered 503" in str(failure)
         assert proxy.connections - before == 3
         assert time.monotonic() - began < 60
@@ -104,7 +104,7 @@ def test_tries_are_not_in_step(proxied: Proxied) -> None:
 def test_a_server_that_does_not_answer_is_not_waited_for_long(proxied: Proxied) -> None:
     kept, proxy = proxied(always=Fault(hold_sec=30), timeout_sec=HASTY_SEC)
     began = time.monotonic()
-    failure = told(lambda: kept.artifacts.put(b"x", ArtifactType.LOG), kept)
+    failure = reported(lambda: kept.artifacts.put(b"x", ArtifactType.LOG), kept)
     assert time.monotonic() - began < 60
     assert proxy.connections == 3
     assert "did not answer in time" in str(failure)
@@ -140,20 +140,20 @@ def test_an_upload_that_breaks_off_is_sent_again(proxied: Proxied) -> None:
 
 def test_an_upload_that_never_succeeds_leaves_nothing_to_be_seen(proxied: Proxied) -> None:
     kept, _ = proxied(always=Fault(cut_request=1 << 20))
-    told(lambda: kept.artifacts.put_stream([LARGE], ArtifactType.SNAPSHOT), kept)
+    reported(lambda: kept.artifacts.put_stream([LARGE], ArtifactType.SNAPSHOT), kept)
     assert kept.names() == []
 
 
 def test_of_many_who_create_a_key_one_does(s3: S3Server) -> None:
     bucket = Bucket.open(s3.bucket, f"tests/{new_id('a')}", s3.environ)
-    together = threading.Barrier(16)
+    together = threading.Barrier(6)
 
     def create(number: int) -> int | None:
         together.wait()
         return number if bucket.put("raced", b"%02d" % number * 5_000, create=True) else None
 
-    with ThreadPoolExecutor(16) as pool:
-        winners = [number for number in pool.map(create, range(16)) if number is not None]
+    with ThreadPoolExecutor(6) as pool:
+        winners = [number for number in pool.map(create, range(6)) if number is not None]
     assert len(winners) == 1
     assert bucket.read("raced", 0, 10_000) == (b"%02d" % winners[0] * 5_000, 10_000)
     assert not bucket.put("raced", io.BytesIO(b"other"), create=True)
@@ -161,10 +161,10 @@ def test_of_many_who_create_a_key_one_does(s3: S3Server) -> None:
     assert bucket.put("raced", io.BytesIO(b"other"), create=False) and bucket.read("raced", 0, 5) == (b"other", 5)
 
 
-def test_wrong_keys_and_unknown_buckets_are_told_at_once(s3: S3Server) -> None:
+def test_wrong_keys_and_unknown_buckets_are_reported_at_once(s3: S3Server) -> None:
     ref = ArtifactRef(type=ArtifactType.LOG, sha256="1" * 64, size_bytes=1)
     wrong = kept_objects(s3.bucket, "x", {**s3.environ, "AWS_SECRET_ACCESS_KEY": "wrong"})
-    assert "403 SignatureDoesNotMatch" in str(told(lambda: wrong.artifacts.put(b"x", ArtifactType.LOG), wrong))
+    assert "403 SignatureDoesNotMatch" in str(reported(lambda: wrong.artifacts.put(b"x", ArtifactType.LOG), wrong))
     unknown = open_artifacts("s3://no-such-bucket/x", s3.environ)
     with pytest.raises(CodePilotError, match="no such bucket"):
         unknown.get(ref)
@@ -220,8 +220,8 @@ def test_a_setting_that_makes_no_request_is_bad_input(variable: str, value: str)
     with pytest.raises(CodePilotError) as refused:
         open_artifacts("s3://bucket/x", {**KEYED, variable: value, "AWS_ALLOW_HTTP": "true"})
     assert refused.value.kind is FailureKind.INVALID_SPEC
-    told = f"{refused.value} {refused.value.failure.next_action}"
-    assert (variable in told or value in told) and "hidden" not in told
+    reported = f"{refused.value} {refused.value.failure.next_action}"
+    assert (variable in reported or value in reported) and "hidden" not in reported
 
 
 @pytest.mark.parametrize(
@@ -262,10 +262,10 @@ def test_a_client_that_panics_is_a_failure_like_others() -> None:
         lambda: list(artifacts.stored()),
         lambda: artifacts.remove(Stored("tmp/x", None, 1, 1), 2),
     ):
-        with pytest.raises(CodePilotError, match="s3://broken failed: the client library broke down") as told:
+        with pytest.raises(CodePilotError, match="s3://broken failed: the client library broke down") as reported:
             call()
-        assert told.value.kind is FailureKind.ARTIFACT_STORE_UNAVAILABLE
-        assert told.value.failure.details["passing"] is False
+        assert reported.value.kind is FailureKind.ARTIFACT_STORE_UNAVAILABLE
+        assert reported.value.failure.details["passing"] is False
 
 
 def test_a_server_killed_in_the_middle_of_an_upload(tmp_path: Path) -> None:
@@ -277,9 +277,9 @@ def test_a_server_killed_in_the_middle_of_an_upload(tmp_path: Path) -> None:
             kept = kept_objects(server.bucket, "here", environ)
             earlier = kept.artifacts.put(b"earlier", ArtifactType.LOG)
             proxy.on_bytes = (proxy.sent + (10 << 20), server.stop)
-            told(lambda: kept.artifacts.put_stream([LARGE], ArtifactType.SNAPSHOT), kept)
-            told(lambda: kept.artifacts.get(earlier), kept)
-            told(lambda: kept.artifacts.has(earlier), kept)
+            reported(lambda: kept.artifacts.put_stream([LARGE], ArtifactType.SNAPSHOT), kept)
+            reported(lambda: kept.artifacts.get(earlier), kept)
+            reported(lambda: kept.artifacts.has(earlier), kept)
             server.start()
             straight = kept_objects(server.bucket, "here", server.environ)
             assert straight.names() == [f"sha256/{earlier.sha256[:2]}/{earlier.sha256}"]

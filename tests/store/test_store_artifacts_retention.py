@@ -188,7 +188,7 @@ def test_stores_that_keep_artifacts_in_a_place_are_known_there(kept: Kept, store
 
 
 def test_a_store_keeps_its_name(open_store: Callable[[], Store]) -> None:
-    """Whoever asks first, and from wherever."""
+    """Anyone who asks first, and from wherever."""
     stores = [open_store() for _ in range(4)]
     with ThreadPoolExecutor() as pool:
         [name] = set(pool.map(lambda one: one.store_id, stores))

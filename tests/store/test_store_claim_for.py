@@ -1,4 +1,4 @@
-"""Whoever asks for a run and works on it has its step from the same transaction on: no worker can be quicker."""
+"""Anyone who asks for a run and works on it has its step from the same transaction on: no worker can be quicker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from other_process import end, heard, python
+from other_process import end, python, received
 from sample_runs import new_run, paused_run, succeed, take, task
 
 from codepilot.core.decide import decide_resume, start
@@ -79,7 +79,7 @@ def test_a_run_that_was_there_before_is_not_begun_by_creating_it_again(store: St
     assert [step.status for step in store.steps(run_id)] == [StepStatus.PENDING]
 
 
-def test_whoever_resumes_a_run_has_its_step_however_many_look_for_work(open_store: Callable[[], Store]) -> None:
+def test_anyone_who_resumes_a_run_has_its_step_however_many_look_for_work(open_store: Callable[[], Store]) -> None:
     store = open_store()
     runs = [paused_run(store) for _ in range(RUNS)]
     with takers([open_store() for _ in range(4)]) as got:
@@ -93,7 +93,7 @@ def test_whoever_resumes_a_run_has_its_step_however_many_look_for_work(open_stor
     assert got == []
 
 
-def test_whoever_resumes_what_another_has_leaves_it_to_them(store: Store) -> None:
+def test_anyone_who_resumes_what_another_has_leaves_it_to_them(store: Store) -> None:
     run_id = new_run(store)
     held = take(store, "w-other")
     assert store.control(run_id, decide_resume, "w-asked") == Written([])
@@ -113,7 +113,7 @@ def test_who_dies_after_the_creation_is_followed_by_another(place: str, home: Ho
     )
     process = python(program, place, home)
     try:
-        run_id = heard(process)
+        run_id = received(process)
         assert store.claim_next("w-other") is None
     finally:
         end(process)

@@ -73,7 +73,7 @@ def test_a_claim_that_does_not_fit_writes_nothing(store: Store, change: str) -> 
     store.check(run_id)
 
 
-def test_a_lost_claim_is_told_so_even_if_it_has_nothing_to_add(store: Store) -> None:
+def test_a_lost_claim_is_reported_even_if_it_has_nothing_to_add(store: Store) -> None:
     new_run(store)
     held = take(store)
     store.give_back(held)

@@ -36,8 +36,8 @@ class Relay(socketserver.StreamRequestHandler):
     @staticmethod
     def _pass(source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            while said := source.recv(65536):
-                sink.sendall(said)
+            while message := source.recv(65536):
+                sink.sendall(message)
             sink.shutdown(socket.SHUT_WR)
 
 
@@ -80,11 +80,11 @@ def test_a_server_that_is_gone_without_a_word_is_missed(
             driver = connection.connection.dbapi_connection
             assert driver is not None
             with socket.socket(fileno=os.dup(driver.fileno())) as ours:  # type: ignore[attr-defined]
-                told = [
+                reported = [
                     ours.getsockopt(socket.IPPROTO_TCP, one) for one in (socket.TCP_KEEPIDLE, socket.TCP_USER_TIMEOUT)
                 ]
             shown = connection.exec_driver_sql("SHOW tcp_keepalives_idle").scalar()
         store.close()
         relay.shutdown()
-    assert told == [idle, 30_000]
+    assert reported == [idle, 30_000]
     assert shown == "0", "the server's own side is a socket of the machine"

@@ -73,7 +73,7 @@ def test_a_task_may_have_several_runs(store: Store) -> None:
 
 
 def test_killed_in_the_middle_of_writing_nothing_is_torn(place: str, home: Home, store: Store) -> None:
-    """A process commits and appends as fast as it can; what it was told is kept is kept, and nothing is half there."""
+    """A process commits and appends as fast as it can; what was acknowledged is kept, and nothing is half there."""
     program = """
 while True:
     run_id = new_run(store)
@@ -83,7 +83,7 @@ while True:
         seq = store.commit(claim, succeed).events[-1].seq
         os.write(1, f"{run_id} {seq}\\n".encode())
 """
-    told: dict[str, int] = {}
+    reported: dict[str, int] = {}
     for wait in (0.05, 0.15):
         process = python(program, place, home)
         assert process.stdout is not None
@@ -93,10 +93,10 @@ while True:
         lines = (first + process.stdout.read()).split(b"\n")[:-1]
         process.stdout.close()
         process.wait()
-        told.update({run.decode(): int(seq) for run, seq in (line.split() for line in lines)})
-    for run_id, seq in told.items():
+        reported.update({run.decode(): int(seq) for run, seq in (line.split() for line in lines)})
+    for run_id, seq in reported.items():
         assert len(store.events(run_id)) >= seq
-    assert len(told) >= 2
+    assert len(reported) >= 2
     for row in store.history(10_000):
         store.check(row.run_id)
     open_runs = [row.run_id for row in store.history(10_000) if row.state is not State.DONE]
@@ -143,20 +143,20 @@ time.sleep(600)
     process = python(program, place, home)
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
-    assert store.worker_alive("w-doomed")
+    assert store.queue.alive("w-doomed")
     assert store.reclaim() == []
     assert store.claim_next("w-heir") is None
     process.kill()
     process.wait()
     process.stdout.close()
-    while store.worker_alive("w-doomed"):
+    while store.queue.alive("w-doomed"):
         time.sleep(0.01)
     assert store.reclaim("r-other") == []
     assert store.reclaim(run_id, wait=True) == [store.steps(run_id)[0].step_id]
     assert store.reclaim(run_id) == []
-    heir = take(store, "w-heir")
-    assert heir.fence == 3
-    assert heir.attempt == 1, "losing a worker is not a failed attempt"
+    successor = take(store, "w-heir")
+    assert successor.fence == 3
+    assert successor.attempt == 1, "losing a worker is not a failed attempt"
     store.check(run_id)
 
 
@@ -164,7 +164,7 @@ def test_a_released_or_closed_worker_is_dead_at_once(home: Home, open_store: Cal
     store, other = open_store(), open_store()
     run_id = new_run(store)
     claim = take(other, "w-closing")
-    assert store.worker_alive("w-closing")
+    assert store.queue.alive("w-closing")
     with pytest.raises(CodePilotError, match="already at work"):
         store.register_worker("w-closing")
     other.beat("w-closing")
@@ -172,7 +172,7 @@ def test_a_released_or_closed_worker_is_dead_at_once(home: Home, open_store: Cal
     assert store.reclaim(wait=True) == [claim.step_id]
     again = take(store, "w-here", run_id)
     store.release_worker("w-here")
-    assert not store.worker_alive("w-here")
+    assert not store.queue.alive("w-here")
     assert store.reclaim(wait=True) == [again.step_id]
     assert not list(home.locks.glob("*.lock"))
 
@@ -213,7 +213,7 @@ def test_who_has_begun_to_write_is_the_only_one_before_the_first_statement(home:
         stranger.execute("BEGIN IMMEDIATE")
 
 
-def test_a_full_disk_is_said_and_nothing_is_half_written(home: Home) -> None:
+def test_a_full_disk_is_reported_and_nothing_is_half_written(home: Home) -> None:
     database = Database.open(home.database, home.locks)
     with pytest.raises(CodePilotError, match=r"codepilot\.db") as full, database.write() as connection:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
@@ -244,7 +244,7 @@ def test_what_is_not_a_database_is_refused_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("locks", [None, "locks of another place"])
-def test_what_is_refused_stays_as_it_was_and_nothing_is_made_beside_it(tmp_path: Path, locks: str | None) -> None:
+def test_what_is_refused_stays_as_it_was_and_nothing_is_made_next_to_it(tmp_path: Path, locks: str | None) -> None:
     inner = tmp_path / "inner"
     inner.mkdir()
     letter, short = inner / "letter.txt", inner / "short.txt"
@@ -252,9 +252,9 @@ def test_what_is_refused_stays_as_it_was_and_nothing_is_made_beside_it(tmp_path:
     short.write_bytes(b"dear")
     before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in (letter, short)}
     for refused in (letter, short, inner):
-        with pytest.raises(CodePilotError) as told:
+        with pytest.raises(CodePilotError) as reported:
             Store.open(refused, locks=tmp_path / locks if locks else None)
-        assert told.value.kind is FailureKind.STORE_UNAVAILABLE
+        assert reported.value.kind is FailureKind.STORE_UNAVAILABLE
     assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in inner.iterdir()} == before
     assert list(tmp_path.iterdir()) == [inner]
 
@@ -310,8 +310,8 @@ def test_a_password_among_the_options_of_a_url_is_not_shown(option: str) -> None
     port = free_ports(1)[0]
     with pytest.raises(CodePilotError) as away:
         Store.open(f"postgresql://me:hunter1@127.0.0.1:{port}/db?{option}=hunter2")
-    told = f"{away.value} {away.value.failure} {away.value.__cause__}"
-    assert f"me:***@127.0.0.1:{port}/db" in told and "hunter" not in told
+    reported = f"{away.value} {away.value.failure} {away.value.__cause__}"
+    assert f"me:***@127.0.0.1:{port}/db" in reported and "hunter" not in reported
 
 
 def test_a_path_and_a_url_name_the_same_store(home: Home) -> None:

@@ -27,7 +27,7 @@ Act = Callable[[Store], object]
 
 @dataclass
 class Scene:
-    """A database with a worker that lives, one that can die, and the store that is told to fail."""
+    """A database with a worker that lives, one that can die, and the store that is made to fail."""
 
     place: str
     open_faulty: Callable[[], Store]
@@ -44,9 +44,9 @@ class Scene:
     def dead(self, store: Store, worker: str) -> bool:
         """A busy server takes a moment to see that a session is over."""
         deadline = time.monotonic() + 60
-        while store.worker_alive(worker) and time.monotonic() < deadline:
+        while store.queue.alive(worker) and time.monotonic() < deadline:
             time.sleep(0.01)
-        return not store.worker_alive(worker)
+        return not store.queue.alive(worker)
 
     def leases(self) -> set[str]:
         return {row[0] for row in raw_sql(self.place, "SELECT worker FROM leases")}
@@ -149,14 +149,14 @@ def settling(scene: Scene, store: Store) -> tuple[Act, Act]:
     run_id = new_id("r")
     store.create_run(run_id, start(task().model_copy(update={"notify": True}), run_id))
     store.control(run_id, decide_cancel)
-    (owed,) = store.outbox.of(run_id)
-    said = EventDraft(type=EventType.NOTIFICATION_SENT, data=NotificationSent(of=owed.seq, status=200))
+    (pending,) = store.outbox.of(run_id)
+    message = EventDraft(type=EventType.NOTIFICATION_SENT, data=NotificationSent(of=pending.seq, status=200))
 
     def check(store: Store) -> None:
         assert scene.counted(store, run_id, EventType.NOTIFICATION_SENT) == 1
         assert [row.state for row in store.outbox.of(run_id)] == ["sent"]
 
-    return lambda store: store.outbox.settle(owed, said), check
+    return lambda store: store.outbox.settle(pending, message), check
 
 
 def leasing(scene: Scene, store: Store) -> tuple[Act, Act]:
@@ -236,7 +236,7 @@ def registering(scene: Scene, store: Store) -> tuple[Act, Act]:
     worker = new_id("w")
 
     def check(store: Store) -> None:
-        assert store.worker_alive(worker) and worker in scene.leases()
+        assert store.queue.alive(worker) and worker in scene.leases()
 
     return lambda store: store.register_worker(worker), check
 
@@ -267,7 +267,7 @@ def rebuilding(scene: Scene, store: Store) -> tuple[Act, Act]:
     raw_sql(scene.place, f"UPDATE runs SET goal = 'x' {spoilt}", f"DELETE FROM views {spoilt}")
 
     def check(store: Store) -> None:
-        assert len(store.append(claim, turn(claim, 1))) == 2, "whoever had the step still has it"
+        assert len(store.append(claim, turn(claim, 1))) == 2, "anyone who had the step still has it"
 
     return lambda store: store.rebuild(run_id), check
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from other_process import end, heard, python, tell
+from other_process import end, python, received, tell
 from raw_sql import on_postgres, raw_sql
 from sample_runs import draft, new_run, succeed, take, turn
 
@@ -58,7 +58,7 @@ sys.stdin.readline()
     run_id = new_run(store)
     process = python(program, place, home, opened="")
     try:
-        step_id = heard(process)
+        step_id = received(process)
         time.sleep(1.0)
         assert store.reclaim() == [], "it beats"
         with WriterLock(
@@ -66,20 +66,20 @@ sys.stdin.readline()
         ).hold():  # one frozen within a write would keep all others out
             process.send_signal(signal.SIGSTOP)
         time.sleep(1.0)
-        assert store.worker_alive("w-frozen"), "it holds its lock"
+        assert store.queue.alive("w-frozen"), "it holds its lock"
         assert store.reclaim() == [step_id]
-        heir = take(store, "w-heir")
+        successor = take(store, "w-heir")
         before = store.events(run_id)
         other = new_run(store)
         process.send_signal(signal.SIGCONT)
         tell(process, "go on")
-        assert [heard(process), heard(process)] == ["lost", "lost"]
+        assert [received(process), received(process)] == ["lost", "lost"]
         assert store.events(run_id) == before
-        assert heard(process) == other, "it is a worker like any other again"
+        assert received(process) == other, "it is a worker like any other again"
         assert ("w-frozen",) in [tuple(row) for row in raw_sql(place, "SELECT worker FROM leases")]
         store.beat("w-heir")
         assert store.reclaim() == []
-        store.commit(heir, succeed)
+        store.commit(successor, succeed)
         store.check(run_id)
     finally:
         end(process)
@@ -96,7 +96,7 @@ def test_a_beat_and_a_lock_are_each_judged_by_the_clock_of_the_database(place: s
 
 
 def test_each_worker_is_judged_by_its_own_lease(place: str, home: Home) -> None:
-    """A door, or a worker that was told otherwise, does not take the step of one that said it would be silent."""
+    """A door, or a worker with other settings, does not take the step of a worker that announced a pause."""
     patient = Store.open(place, locks=home.locks, lease=LEASE)
     strict = Store.open(place, locks=home.locks, lease=SHORT)
     new_run(patient)
@@ -129,7 +129,7 @@ def test_a_dead_worker_is_replaced_long_before_its_lease_ends(place: str, home: 
     program = 'take(store, "w-doomed")\nprint("ready", flush=True)\nsys.stdin.readline()\n'
     process = python(program, place, home)
     try:
-        assert heard(process) == "ready"
+        assert received(process) == "ready"
         store.reclaim(wait=True)
         time.sleep(3.0 if on_postgres(place) else 0.0)  # a server that was just started gives its workers time
     finally:
@@ -163,7 +163,7 @@ def test_a_server_that_restarts_costs_nobody_a_step(postgres: PostgresServer, ho
         stop.set()
         reaper.join()
     assert reclaimed == []
-    assert other.worker_alive("w-lives"), "the session took its lock again, though its store did nothing"
+    assert other.queue.alive("w-lives"), "the session took its lock again, though its store did nothing"
     store.append(claim, turn(claim, 1))
     store.commit(claim, succeed)
     store.check(run_id)
@@ -175,11 +175,11 @@ def test_a_session_that_is_cut_off_takes_its_locks_again(postgres: PostgresServe
     place = postgres.database()
     store, other = Store.open(place), Store.open(place)
     store.register_worker("w-cut")
-    assert other.worker_alive("w-cut")
+    assert other.queue.alive("w-cut")
     cut = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1668244592"
     raw_sql(place, cut)
     deadline = time.monotonic() + 5
-    while not other.worker_alive("w-cut"):
+    while not other.queue.alive("w-cut"):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     store.close()
@@ -198,7 +198,7 @@ def test_who_stops_within_a_transaction_does_not_hold_up_the_run(postgres: Postg
     def ponder(run: Run) -> list[EventDraft]:
         asked.append(run.last_seq)
         within.set()
-        assert requested.wait(60), "whoever asks waits for nobody's decision"
+        assert requested.wait(60), "anyone who asks waits for nobody's decision"
         return succeed(run)
 
     with ThreadPoolExecutor(1) as pool:
@@ -269,7 +269,7 @@ def test_claims_commits_requests_and_reclaims_at_once_never_wait_in_a_circle(
     runs = [new_run(store) for _ in range(20)]
     processes = [python(STRESS, place, home, 1.0, seed, ",".join(runs), opened="") for seed in range(3)]
     try:
-        assert [heard(process) for process in processes] == ["done"] * 3
+        assert [received(process) for process in processes] == ["done"] * 3
         assert [process.wait(30) for process in processes] == [0, 0, 0]
     finally:
         for process in processes:
@@ -320,7 +320,7 @@ def test_no_more_than_the_most_are_at_work(open_store: Callable[[], Store]) -> N
 def test_a_suspect_that_others_have_buried_is_not_waited_for(
     open_store: Callable[[], Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever waits beside a heart cannot make certain of it: the heart does not know that worker any more."""
+    """The monitor of another worker cannot keep a claim alive: it does not know that worker any more."""
     store, other = open_store(), open_store()
     other.register_worker("w-dying")
     looks: list[set[str]] = []
@@ -350,5 +350,5 @@ def test_a_name_whose_session_the_server_has_not_missed_yet_is_waited_for(
             registered.result(0.3)
         cut_off.close()
         registered.result(60)
-    assert back.worker_alive("w-back")
+    assert back.queue.alive("w-back")
     back.close()

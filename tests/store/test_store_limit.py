@@ -1,4 +1,4 @@
-"""How many steps may be at work: kept by all who use the store, whoever set it."""
+"""How many steps may be at work: kept by all who use the store, anyone who set it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def asked_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meta, "FRESH_SEC", 0.0)
 
 
-def test_whoever_was_not_told_of_it_keeps_to_it(open_store: Callable[[], Store]) -> None:
-    told, other = open_store(), open_store()
-    runs = [new_run(told) for _ in range(4)]
+def test_anyone_who_was_not_reported_it_keeps_to_it(open_store: Callable[[], Store]) -> None:
+    reported, other = open_store(), open_store()
+    runs = [new_run(reported) for _ in range(4)]
     assert other.queue.limit.most_running() is None
-    told.queue.limit.set(2)
+    reported.queue.limit.set(2)
     assert [other.claim_next("w-other") is not None for _ in range(3)] == [True, True, False]
     assert open_store().claim_next("w-new") is None
     take(other, "w-asked", runs[3])
-    assert other.queue.running() == 3, "whoever names a run does not wait"
+    assert other.queue.running() == 3, "anyone who names a run does not wait"
 
 
 def test_what_was_set_last_holds_and_is_logged(
@@ -57,7 +57,7 @@ def test_it_is_not_asked_for_each_time(open_store: Callable[[], Store], monkeypa
     assert one.queue.limit.most_running() is None
 
 
-def test_one_that_is_no_number_is_told_and_can_be_set_anew(place: str, store: Store) -> None:
+def test_one_that_is_no_number_is_reported_and_can_be_set_anew(place: str, store: Store) -> None:
     store.queue.limit.set(3)
     raw_sql(place, "UPDATE meta SET value = 'many' WHERE key = 'most_running'")
     with pytest.raises(CodePilotError, match="'many'") as refused:

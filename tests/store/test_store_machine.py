@@ -21,7 +21,7 @@ from sample_runs import draft, task, turn
 
 from codepilot.core.artifacts import TestResult
 from codepilot.core.decide import Failed, Outcome, Paused, Red, Succeeded, decide, decide_cancel, decide_resume, start
-from codepilot.core.events import Event, EventDraft, EventType, Requested, State, StepSucceeded, TestsJudged
+from codepilot.core.events import Event, EventDraft, EventType, Requested, State, StepSucceeded
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.run import Run
 from codepilot.store import Claim, LostLease, StepStatus, Store, database, new_id
@@ -63,7 +63,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.stores = {worker: self.opened(worker) for worker in WORKERS}
         self.runs: list[str] = []
         self.claims: dict[str, Claim] = {}
-        self.said: dict[str, str] = {}
+        self.noted: dict[str, str] = {}
         """What was recorded, by what must be found once in the log of which run."""
 
     @property
@@ -133,7 +133,7 @@ class StoreMachine(RuleBasedStateMachine):
         _, done = self.attempt(worker, data.draw(self.faults), lambda store: store.append(claim, drafts))
         if not done and not self.found(claim.run_id, note):
             self.stores[worker].append(claim, drafts)
-        self.said[note] = claim.run_id
+        self.noted[note] = claim.run_id
 
     @rule(data=st.data(), worker=workers, kind=outcomes, go_on=st.booleans())
     def finish(self, data: st.DataObject, worker: str, kind: str, go_on: bool) -> None:
@@ -152,7 +152,7 @@ class StoreMachine(RuleBasedStateMachine):
             return None
 
         if kind == "red":
-            judged = TestsJudged(result=TestResult(passed=False, cmd=("x",), exit_code=1, signature=note))
+            judged = TestResult(passed=False, cmd=("x",), exit_code=1, signature=note)
             self.stores[worker].append(claim, [draft(claim, EventType.TESTS_JUDGED, judged)])
         before = self.store.load(claim.run_id).last_seq
         following, done = self.attempt(worker, data.draw(self.faults), write)
@@ -216,11 +216,11 @@ class StoreMachine(RuleBasedStateMachine):
             type(self).arm(self.stores[worker], None)
         self.stores[worker].close()
         deadline = time.monotonic() + 60
-        while self.stores[other].worker_alive(worker) and time.monotonic() < deadline:
+        while self.stores[other].queue.alive(worker) and time.monotonic() < deadline:
             time.sleep(0.01)  # a busy server takes a moment to see that a session is over
         reclaimed = self.insist(other, data.draw(self.faults), lambda store: store.reclaim(wait=True))
         assert set(reclaimed) <= ({claim.step_id} if claim else set()), "nobody else's"
-        assert not self.stores[other].worker_alive(worker)
+        assert not self.stores[other].queue.alive(worker)
         assert not self.at_work(worker)
         if claim is not None:
             self.is_lost(claim)
@@ -238,7 +238,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.runs)
     @rule(data=st.data(), worker=workers)
     def rebuild(self, data: st.DataObject, worker: str) -> None:
-        """Whoever has a step keeps it."""
+        """Anyone who has a step keeps it."""
         run_id = data.draw(st.sampled_from(self.runs))
         before = self.store.load(run_id), self.store.steps(run_id)
         self.insist(worker, data.draw(self.faults), lambda store: store.rebuild(run_id))
@@ -255,7 +255,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.store.check_all() == {}
         for worker, claim in self.claims.items():
             assert self.at_work(worker) == [claim.step_id], "nobody took it from whom it was given to"
-        for note, run_id in self.said.items():
+        for note, run_id in self.noted.items():
             assert self.found(run_id, note) == 1
         for store in self.stores.values():
             store.close()
@@ -285,6 +285,7 @@ def ended(event: Event) -> bool:
     return event.type.value.startswith(("step_succeeded", "step_failed", "run_paused", "run_blocked", "run_finished"))
 
 
+@pytest.mark.slow
 def test_on_sqlite_a_failure_at_any_statement_loses_nothing() -> None:
     fuse = Fuse()
     folder = Path(tempfile.mkdtemp())
@@ -321,6 +322,7 @@ def test_on_sqlite_a_failure_at_any_statement_loses_nothing() -> None:
     assert fuse.written <= fuse.guarded, "a write got past the fuse"
 
 
+@pytest.mark.slow
 def test_on_postgres_a_wire_that_is_cut_anywhere_loses_nothing(
     postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxied: CuttingProxy
 ) -> None:

@@ -59,14 +59,14 @@ def test_an_end_is_owed_from_the_moment_it_is_recorded_and_settled_once(store: S
     assert not store.outbox.settle(first, sent(ended)) and not store.outbox.settle(first, failed(ended))
     assert store.outbox.settle(second, failed(cancelled.seq))
     assert store.outbox.pending() == []
-    (told,), (gave_up,) = store.outbox.of(run_id), store.outbox.of(other)
-    assert (told.state, told.settled_by, told.settled_at) == ("sent", "204", store.events(run_id)[-1].at)
+    (reported,), (gave_up,) = store.outbox.of(run_id), store.outbox.of(other)
+    assert (reported.state, reported.settled_by, reported.settled_at) == ("sent", "204", store.events(run_id)[-1].at)
     assert (gave_up.state, gave_up.settled_by) == ("failed", "it was \ufffd refused")
     assert [event.type for event in store.events(run_id)][-2:] == [EventType.RUN_FINISHED, EventType.NOTIFICATION_SENT]
     assert store.check_all() == {}
 
 
-def test_a_run_of_which_nobody_wants_to_hear_owes_nothing(place: str, store: Store) -> None:
+def test_a_run_of_which_nobody_wants_to_know_owes_nothing(place: str, store: Store) -> None:
     run_id = new_run(store, notify=False)
     raw_sql(place, "DROP TABLE notifications")
     ended = end(store, run_id)
@@ -81,8 +81,8 @@ def test_a_run_that_goes_on_and_ends_again_is_notified_again(store: Store) -> No
     first = end(store, run_id)
     store.control(run_id, decide_resume)
     claim = take(store, "w-one", run_id)
-    (owed,) = store.outbox.of(run_id)
-    assert store.outbox.settle(owed, sent(first)), "while it is at work again"
+    (pending,) = store.outbox.of(run_id)
+    assert store.outbox.settle(pending, sent(first)), "while it is at work again"
     known = store.load(run_id)
     second = store.commit(claim, lambda run: decide(run, Failed(SPENT), now=run.updated_at)).events[-1].seq
     assert known.last_seq < second
@@ -111,14 +111,14 @@ def test_what_is_not_owed_cannot_be_settled_past_the_outbox(store: Store) -> Non
     store.check(run_id)
 
 
-def test_of_many_who_settle_at_once_one_is_heard(open_store: Callable[[], Store]) -> None:
+def test_of_many_who_settle_at_once_one_is_received(open_store: Callable[[], Store]) -> None:
     stores = [open_store() for _ in range(4)]
     run_id = new_run(stores[0])
     ended = end(stores[0], run_id)
-    (owed,) = stores[0].outbox.of(run_id)
+    (pending,) = stores[0].outbox.of(run_id)
     with ThreadPoolExecutor(4) as pool:
-        heard = list(pool.map(lambda store: store.outbox.settle(owed, sent(ended)), stores))
-    assert heard.count(True) == 1
+        received = list(pool.map(lambda store: store.outbox.settle(pending, sent(ended)), stores))
+    assert received.count(True) == 1
     assert sum(event.type is EventType.NOTIFICATION_SENT for event in stores[0].events(run_id)) == 1
     stores[0].check(run_id)
 
@@ -130,11 +130,11 @@ def test_what_was_tried_in_vain_rests_for_all_who_share_the_store(place: str, op
     one.control(run_id, decide_resume)
     end(one, run_id)
     end(one, sound)
-    (owed, later, _) = one.outbox.pending()
-    leased = one.outbox.lease(owed, 60.0)
+    (pending, later, _) = one.outbox.pending()
+    leased = one.outbox.lease(pending, 60.0)
     assert leased is not None and leased.not_before is not None
     assert (leased.seq, leased.tries) == (first, 1) and 50e6 < leased.not_before - one.load(run_id).updated_at < 120e6
-    assert other.outbox.lease(owed, 60.0) is other.outbox.lease(leased, 60.0) is None
+    assert other.outbox.lease(pending, 60.0) is other.outbox.lease(leased, 60.0) is None
     assert [row.run_id for row in other.outbox.pending()] == [sound], "ends of a run are sent in order"
     one.outbox.put_off(leased, 600.0)
     (now, later_now) = other.outbox.of(run_id)
@@ -143,20 +143,20 @@ def test_what_was_tried_in_vain_rests_for_all_who_share_the_store(place: str, op
     assert one.check_all() == {}, "of tries no log tells"
     raw_sql(place, "UPDATE notifications SET not_before = 1 WHERE not_before IS NOT NULL")
     assert len(other.outbox.pending()) == 3
-    assert one.outbox.settle(owed, sent(first))
+    assert one.outbox.settle(pending, sent(first))
     one.outbox.put_off(leased, 600.0)
     settled = one.outbox.of(run_id)[0]
     assert (settled.state, settled.not_before) == ("sent", 1), "what is settled is not put off"
 
 
-def test_when_it_is_tried_again_is_told_by_the_clock_that_all_share(place: str, home: Home) -> None:
+def test_when_it_is_tried_again_is_judged_by_the_clock_that_all_share(place: str, home: Home) -> None:
     """One machine's clock is ten minutes ahead; without a server they are all on one machine."""
     ahead = Store.open(place, locks=home.locks, clock=lambda: now_us() + 600_000_000)
     right = ahead if not on_postgres(place) else Store.open(place, locks=home.locks)
     run_id = new_run(right)
     end(right, run_id)
-    (owed,) = right.outbox.pending()
-    assert ahead.outbox.lease(owed, 60.0)
+    (pending,) = right.outbox.pending()
+    assert ahead.outbox.lease(pending, 60.0)
     assert ahead.outbox.pending() == right.outbox.pending() == []
     raw_sql(place, "UPDATE notifications SET not_before = not_before - 61000000")
     assert len(right.outbox.pending()) == len(ahead.outbox.pending()) == 1

@@ -24,7 +24,7 @@ from codepilot.core.decide import (
     decide_cancel,
     decide_resume,
 )
-from codepilot.core.events import EventType, GuardrailBlocked, ProofRecorded, Requested, State, TestsJudged
+from codepilot.core.events import EventType, GuardrailBlocked, ProofRecorded, Requested, State
 from codepilot.core.failures import Failure, FailureKind
 from codepilot.store import Store
 from codepilot.store.schema import artifacts as artifact_rows
@@ -63,6 +63,7 @@ moves = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.lists(moves, max_size=14))
 def test_rows_and_view_are_what_the_log_tells(shared: Store, path: list[Outcome | str]) -> None:
@@ -106,7 +107,7 @@ def walk(store: Store, run_id: str, move: Outcome | str) -> None:
             store.control(run_id, decide_cancel)
             return
     if isinstance(move, Red):
-        store.append(claim, [draft(claim, EventType.TESTS_JUDGED, TestsJudged(result=move.result))])
+        store.append(claim, [draft(claim, EventType.TESTS_JUDGED, move.result)])
     if isinstance(move, str):
         store.release_worker("w-one")
         assert store.reclaim(run_id) == [claim.step_id]

@@ -64,7 +64,7 @@ def test_events_are_paged_and_chosen_by_step(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lie", "told"),
+    ("lie", "reported"),
     [
         ("UPDATE runs SET state = 'DONE'", "state is 'DONE'"),
         ("UPDATE runs SET last_seq = 7", "last_seq"),
@@ -75,7 +75,7 @@ def test_events_are_paged_and_chosen_by_step(store: Store) -> None:
         ("DROP TRIGGER events_no_delete; DELETE FROM events WHERE seq = 3", "event 3 is missing"),
     ],
 )
-def test_the_check_finds_a_lie(place: str, store: Store, lie: str, told: str) -> None:
+def test_the_check_finds_a_lie(place: str, store: Store, lie: str, reported: str) -> None:
     run_id = new_run(store)
     claim = take(store)
     store.append(claim, turn(claim, 1))
@@ -83,7 +83,7 @@ def test_the_check_finds_a_lie(place: str, store: Store, lie: str, told: str) ->
     if on_postgres(place):
         lie = lie.replace("TRIGGER events_no_delete", "TRIGGER events_no_change ON events")
     raw_sql(place, *lie.split("; "))
-    with pytest.raises(CodePilotError, match=told) as found:
+    with pytest.raises(CodePilotError, match=reported) as found:
         store.check(run_id)
     assert found.value.kind is FailureKind.INTERNAL
 

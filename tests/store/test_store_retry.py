@@ -160,7 +160,7 @@ def test_a_step_is_given_back_and_a_worker_seen(store: Store, proxy: CuttingProx
     assert take(store).fence == 3
 
 
-def test_what_is_lost_twice_is_said_and_may_be_asked_again(store: Store, proxy: CuttingProxy) -> None:
+def test_what_is_lost_twice_is_reported_and_may_be_asked_again(store: Store, proxy: CuttingProxy) -> None:
     run_id = new_run(store)
     claim = take(store)
     proxy.cut("before", "before")
@@ -187,7 +187,7 @@ def test_every_reading_survives_a_restart(postgres: PostgresServer, monkeypatch:
         lambda: store.steps(run_id),
         lambda: store.queue.held_claims("w-one"),
         lambda: store.queue.running(),
-        lambda: store.worker_alive("w-one"),
+        lambda: store.queue.alive("w-one"),
     ]
     for ask in asked[1:]:
         ask()

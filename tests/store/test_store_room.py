@@ -1,4 +1,4 @@
-"""Where there is no room for another thread, who asks is told, and the next is served."""
+"""Where there is no room for another thread, who asks is informed, and the next is served."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ def test_a_keeper_of_locks_that_could_not_be_started_is_started_for_the_next(
     with pytest.raises(RuntimeError, match="thread"):
         store.register_worker("w-one")
     store.register_worker("w-one")
-    assert refused and store.worker_alive("w-one")
+    assert refused and store.queue.alive("w-one")
     assert "store-locks" in [thread.name for thread in threading.enumerate()]
     store.close()

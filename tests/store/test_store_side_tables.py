@@ -17,7 +17,6 @@ from codepilot.core.events import (
     ModelAsked,
     PatchProposed,
     State,
-    TestsJudged,
     Usage,
 )
 from codepilot.core.failures import CodePilotError, FailureKind
@@ -42,12 +41,12 @@ def test_an_approval_is_asked_once_and_answered_once(store: Store) -> None:
     first, second = store.append(claim, [asked(claim, "a-1"), asked(claim, "a-2", "low")])
     assert [row.approval_id for row in store.approvals(waiting=True)] == ["a-1", "a-2"]
     (answer,) = store.control(run_id, lambda _: [decided(claim, "a-1", "always")]).events
-    told = store.approvals(run_id)
-    assert [(row.decision, row.decided_by, row.decided_at) for row in told] == [
+    reported = store.approvals(run_id)
+    assert [(row.decision, row.decided_by, row.decided_at) for row in reported] == [
         ("always", "someone", answer.at),
         (None, None, None),
     ]
-    assert [(row.seq, row.requested_at, row.risk) for row in told] == [
+    assert [(row.seq, row.requested_at, row.risk) for row in reported] == [
         (first.seq, first.at, "high"),
         (second.seq, second.at, "low"),
     ]
@@ -62,7 +61,7 @@ def test_an_approval_is_asked_once_and_answered_once(store: Store) -> None:
     store.check(run_id)
 
 
-def test_two_people_who_answer_at_once_are_not_both_heard(store: Store) -> None:
+def test_two_people_who_answer_at_once_are_not_both_received(store: Store) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     run_id = new_run(store)
@@ -76,13 +75,13 @@ def test_two_people_who_answer_at_once_are_not_both_heard(store: Store) -> None:
             return False
 
     with ThreadPoolExecutor(4) as pool:
-        heard = list(pool.map(answer, ["once", "always", "denied", "once"]))
-    assert heard.count(True) == 1
+        received = list(pool.map(answer, ["once", "always", "denied", "once"]))
+    assert received.count(True) == 1
     store.check(run_id)
 
 
 @pytest.mark.parametrize(
-    ("lie", "told"),
+    ("lie", "reported"),
     [
         ("UPDATE approvals SET decision = 'once'", "approvals"),
         ("DELETE FROM approvals", "approvals"),
@@ -101,7 +100,7 @@ def test_two_people_who_answer_at_once_are_not_both_heard(store: Store) -> None:
         ("UPDATE steps SET priority = 9", "priority"),
     ],
 )
-def test_a_lie_is_found_and_written_anew_from_the_log(place: str, store: Store, lie: str, told: str) -> None:
+def test_a_lie_is_found_and_written_anew_from_the_log(place: str, store: Store, lie: str, reported: str) -> None:
     run_id, other = new_run(store), new_run(store)
     claim = take(store, run_id=run_id)
     ref = ArtifactRef(type=ArtifactType.LOG, sha256="ab" * 32, size_bytes=5)
@@ -113,15 +112,15 @@ def test_a_lie_is_found_and_written_anew_from_the_log(place: str, store: Store, 
     raw_sql(place, f"{lie} WHERE run_id = '{run_id}'")
     problems = store.check_all()
     assert list(problems) == [run_id] and store.repair(problems) == {}
-    assert told in problems[run_id]
+    assert reported in problems[run_id]
     assert store.check_all() == {}
     assert store.load(run_id) == before
     assert {row.goal for row in store.history()} == {before.task.goal.natural}
     store.reclaim(wait=True)
     begun = store.claim_next("w-two", run_id)
-    heir = begun.claim if begun else claim
-    assert heir == claim or heir.fence > claim.fence, "a claim from before cannot come back"
-    store.commit(heir, succeed)
+    successor = begun.claim if begun else claim
+    assert successor == claim or successor.fence > claim.fence, "a claim from before cannot come back"
+    store.commit(successor, succeed)
     store.check(run_id)
     store.check(other)
 
@@ -154,7 +153,7 @@ def red(passed: int, failed: tuple[str, ...]) -> TestResult:
     return TestResult(passed=not failed, cmd=("x",), exit_code=1, failed_tests_after=failed, summary=summary)
 
 
-def test_the_figures_of_every_iteration_are_told(store: Store) -> None:
+def test_the_figures_of_every_iteration_are_reported(store: Store) -> None:
     run_id = new_run(store)
     ref = ArtifactRef(type=ArtifactType.LOG, sha256="ab" * 32, size_bytes=5)
     for _ in range(3):
@@ -169,33 +168,33 @@ def test_the_figures_of_every_iteration_are_told(store: Store) -> None:
         store.commit(claim, succeed)
         claim = take(store)
         judged = red(8, failed)
-        store.append(claim, [draft(claim, EventType.TESTS_JUDGED, TestsJudged(result=judged))])
+        store.append(claim, [draft(claim, EventType.TESTS_JUDGED, judged)])
         if failed:
             store.commit(claim, lambda run, judged=judged: decide(run, Red(judged), now=run.updated_at))
             store.commit(take(store), succeed)
         else:
             store.commit(claim, succeed)
-    told = store.iterations(run_id)
-    assert [one.number for one in told.iterations] == [0, 1, 2]
-    assert [[stay.state for stay in one.states] for one in told.iterations] == [
+    reported = store.iterations(run_id)
+    assert [one.number for one in reported.iterations] == [0, 1, 2]
+    assert [[stay.state for stay in one.states] for one in reported.iterations] == [
         [State.INIT, State.MAP_REPO, State.PLAN],
         [State.IMPLEMENT, State.TEST, State.REFLECT],
         [State.IMPLEMENT, State.TEST, State.REVIEW],
     ]
-    assert [one.tokens for one in told.iterations] == [30, 10, 10]
-    assert [(one.tests_passed, one.tests_failed, one.pass_rate) for one in told.iterations] == [
+    assert [one.tokens for one in reported.iterations] == [30, 10, 10]
+    assert [(one.tests_passed, one.tests_failed, one.pass_rate) for one in reported.iterations] == [
         (None, None, None),
         (8, 2, 0.8),
         (8, 0, 1.0),
     ]
-    assert told.iterations[1].files == ("f0.py", "same.py")
-    assert "still fail" in told.iterations[1].errors[0]
-    assert told.iterations[2].errors == ()
-    assert (told.total_iterations, told.turns, told.tokens, told.success_rate) == (2, 5, 50, 0.5)
+    assert reported.iterations[1].files == ("f0.py", "same.py")
+    assert "still fail" in reported.iterations[1].errors[0]
+    assert reported.iterations[2].errors == ()
+    assert (reported.total_iterations, reported.turns, reported.tokens, reported.success_rate) == (2, 5, 50, 0.5)
     run = store.load(run_id)
-    assert told.total_iterations == run.spent.iterations
-    assert told.duration_sec == pytest.approx(run.spent.wall_us / 1e6, abs=0.01)
-    assert all(stay.exited_at for one in told.iterations for stay in one.states[:-1])
+    assert reported.total_iterations == run.spent.iterations
+    assert reported.duration_sec == pytest.approx(run.spent.wall_us / 1e6, abs=0.01)
+    assert all(stay.exited_at for one in reported.iterations for stay in one.states[:-1])
     with pytest.raises(CodePilotError, match="r-none"):
         store.iterations("r-none")
 
@@ -220,9 +219,9 @@ def test_the_figures_need_not_every_event(place: str, home: Home) -> None:
     store.commit(take(store), succeed)
     claim = take(store)
     store.append(claim, turn(claim, 1))
-    told = store.iterations(run_id)
-    assert told == figures(store.events(run_id))
-    assert told.turns == 4 and told.duration_sec > 5
+    reported = store.iterations(run_id)
+    assert reported == figures(store.events(run_id))
+    assert reported.turns == 4 and reported.duration_sec > 5
     spent = store.load(run_id).spent
-    assert (told.tokens, told.cost_usd) == (spent.tokens, spent.cost_usd) == (740, 0.704)
+    assert (reported.tokens, reported.cost_usd) == (spent.tokens, spent.cost_usd) == (740, 0.704)
     store.close()

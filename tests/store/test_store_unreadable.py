@@ -49,7 +49,7 @@ def test_others_are_taken_and_it_waits_as_it_was(place: str, store: Store, damag
     assert "codepilot fsck" in refused.value.failure.next_action
 
 
-def test_whoever_works_until_nothing_is_left_does_not_wait_for_it(place: str, store: Store) -> None:
+def test_anyone_who_works_until_nothing_is_left_does_not_wait_for_it(place: str, store: Store) -> None:
     spoil(place, new_run(store))
     assert not store.queue.idle()
     assert store.claim_next("w-one") is None
@@ -95,7 +95,7 @@ def test_many_are_passed_over_a_few_at_a_time_and_none_is_tried_again_meanwhile(
     for run_id in spoilt:
         spoil(place, run_id)
     for _ in range(2):
-        assert store.claim_next("w-one") is None, "whoever asks may look whether it is to stop"
+        assert store.claim_next("w-one") is None, "anyone who asks may look whether it is to stop"
         now[0] += 40.0
     begun = store.claim_next("w-one")
     assert begun is not None and begun.claim.run_id == sound, "the first would be tried again after 60 seconds"

@@ -1,4 +1,4 @@
-"""The gate before the database, threads around it, and what is said when it stays closed."""
+"""The gate before the database, threads around it, and what is reported when it stays closed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_one_at_a_time_among_threads_and_gates(tmp_path: Path) -> None:
     assert most == [1] * 120
 
 
-def test_a_gate_that_stays_closed_is_said_and_opens_again(tmp_path: Path) -> None:
+def test_a_gate_that_stays_closed_is_reported_and_opens_again(tmp_path: Path) -> None:
     path = tmp_path / "gate"
     held = os.open(path, os.O_RDWR | os.O_CREAT)
     fcntl.flock(held, fcntl.LOCK_EX)
@@ -75,7 +75,7 @@ def test_a_locked_database_is_named(tmp_path: Path) -> None:
     assert str(file) in failure.failure.message
 
 
-def test_a_server_that_is_not_there_is_named_and_its_password_is_not_told() -> None:
+def test_a_server_that_is_not_there_is_named_and_its_password_is_not_reported() -> None:
     with pytest.raises(CodePilotError, match=r"127\.0\.0\.1:1/x cannot be used") as unreachable:
         Store.open("postgresql://me:hidden@127.0.0.1:1/x")
     assert unreachable.value.kind is FailureKind.STORE_UNAVAILABLE

@@ -12,17 +12,22 @@ from codepilot.store.home import Home
 from codepilot.store.ids import new_id
 from codepilot.store.retention import Pruned, prune
 from codepilot.store.rows import (
+    Activity,
     ArtifactRow,
     Claim,
     ClaimedStep,
+    LockRow,
     LostLease,
     MemoryRow,
     NotificationRow,
     Requests,
+    RunChange,
+    RunFilter,
     RunRow,
     StepRow,
     StepStatus,
     Unreadable,
+    WorkerRow,
     Written,
 )
 
@@ -39,6 +44,7 @@ else:
 
 
 __all__ = [
+    "Activity",
     "ArtifactDamaged",
     "ArtifactMissing",
     "ArtifactRow",
@@ -47,16 +53,20 @@ __all__ = [
     "ClaimedStep",
     "FileArtifacts",
     "Home",
+    "LockRow",
     "LostLease",
     "MemoryRow",
     "NotificationRow",
     "Pruned",
     "Requests",
+    "RunChange",
+    "RunFilter",
     "RunRow",
     "StepRow",
     "StepStatus",
     "Store",
     "Unreadable",
+    "WorkerRow",
     "Written",
     "new_id",
     "open_artifacts",

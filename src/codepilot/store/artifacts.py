@@ -57,6 +57,10 @@ class Artifacts(ABC):
         """Every artifact and every broken write, in no order."""
 
     @abstractmethod
+    def find(self, sha256: str) -> Stored | None:
+        """The artifact of that hash, if it is there."""
+
+    @abstractmethod
     def remove(self, one: Stored, unless_after: int) -> bool:
         """Remove it, unless it is gone or was put again after that time (microseconds)."""
 

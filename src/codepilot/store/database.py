@@ -15,7 +15,7 @@ from sqlalchemy.pool import NullPool
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.store.faults import Interrupted, database_failure, disk_faults
 from codepilot.store.liveness import FileLocks, Liveness
-from codepilot.store.migrations import MIGRATIONS, migrate, refuse_newer, schema_version
+from codepilot.store.migrations import migrate, newest, refuse_newer, schema_version
 from codepilot.store.session_locks import SessionLocks
 from codepilot.store.wakeup import CHANNEL, FileWakeup, ServerWakeup, Wakeup, wake_all
 from codepilot.store.writer_lock import WriterLock
@@ -101,12 +101,12 @@ class Database:
 
     @property
     def shared(self) -> bool:
-        """Whether it is a server that other machines may use as well."""
+        """True if it is a server that other machines may use as well."""
         return self._locks is None
 
     @property
     def replaced(self) -> bool:
-        """Whether its file was removed or replaced since this was first asked: nobody will read what is written to it.
+        """True if its file was removed or replaced since the first call: what is written to it is lost.
 
         Ask for the first time after a write: that is when a layered file system replaces its file by a copy.
         """
@@ -176,7 +176,7 @@ class Database:
             return work()
 
     def reading(self, ask: Callable[[Connection], Answer]) -> Answer:
-        """What `ask` finds in one consistent view."""
+        """Run `ask` on one consistent view and return its result."""
 
         def read() -> Answer:
             with self.read() as connection:
@@ -185,7 +185,7 @@ class Database:
         return self.with_retry(read)
 
     def writing(self, change: Callable[[Connection], Answer], *, durable: bool = True, notify: bool = False) -> Answer:
-        """What `change` returns from one write transaction. It must be harmless when repeated."""
+        """Run `change` in one write transaction and return its result. It must be harmless when repeated."""
 
         def write() -> Answer:
             with self.write(durable=durable, notify=notify) as connection:
@@ -199,14 +199,14 @@ class Database:
             self._writer.close()
 
     def _migrate(self) -> None:
-        """A file that is no database, or a newer one, is left alone, and nothing is created beside it."""
+        """A file that is no database, or a newer one, is left alone, and nothing is created next to it."""
         with self.read() as connection:
             version = schema_version(connection)
         refuse_newer(version, self.place)
         if self._locks is not None:
             with disk_faults(FailureKind.STORE_UNAVAILABLE, f"Opening the database {self.place}"):
                 self._locks.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if version < MIGRATIONS[-1].version:
+        if version < newest():
             with self.write() as connection:
                 migrate(connection, self.place)
 
@@ -258,7 +258,7 @@ def _no_store(scheme: str, reason: str) -> CodePilotError:
 
 
 def _is_file(name: str) -> bool:
-    """Whether SQLite would take it for the name of a file, and nothing else."""
+    """True if SQLite takes it for a plain file name."""
     return bool(name) and name != ":memory:" and not name.startswith("file:") and "\0" not in name
 
 

@@ -91,6 +91,13 @@ class FileArtifacts(Artifacts):
                         status, where = path.stat(), str(path.relative_to(self._root))
                         yield Stored(where, None if leftover else name, status.st_size, status.st_mtime_ns // 1000)
 
+    def find(self, sha256: str) -> Stored | None:
+        path = self._root / sha256[:2] / sha256
+        with disk_faults(_UNAVAILABLE, f"Reading {path}"), contextlib.suppress(FileNotFoundError):
+            status = path.stat()
+            return Stored(str(path.relative_to(self._root)), sha256, status.st_size, status.st_mtime_ns // 1000)
+        return None
+
     def remove(self, one: Stored, unless_after: int) -> bool:
         path = self._root / one.name
         faults = disk_faults(_UNAVAILABLE, f"Removing {path}")
@@ -123,7 +130,7 @@ class FileArtifacts(Artifacts):
 
     @contextlib.contextmanager
     def _temporary(self) -> Iterator[tuple[Path, BinaryIO]]:
-        """A new file beside the artifacts, removed on failure."""
+        """A new file next to the artifacts, removed on failure."""
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=self._root)
         try:

@@ -1,4 +1,4 @@
-"""Compares what is stored of a run with what its log says, and writes it anew from the log."""
+"""Compares a run's rows with its log, and rebuilds them from the log."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _read_log(connection: Connection, run_id: str) -> Iterator[Event]:
 
 
 def _is_named(connection: Connection, run_id: str, tables: Sequence[Table]) -> bool:
-    """Whether any row of these tables names the run."""
+    """True if any row of these tables names the run."""
     rows = (select(table.c.run_id).where(table.c.run_id == run_id).limit(1) for table in tables)
     return any(connection.execute(row).first() for row in rows)
 
@@ -119,7 +119,7 @@ def _clear(connection: Connection, run_id: str) -> None:
 
 
 def _may_stand(row: Mapping[Any, Any], folded: Mapping[str, Any]) -> bool:
-    """Whether a step may stand as its row says. Every claim is in the log; that a step was returned is not.
+    """True if a step may stand as its row says. Every claim is in the log; that a step was returned is not.
 
     A returned step is PENDING with a higher fence than any claim before.
     """
@@ -165,7 +165,7 @@ def _compare_rows(
 
 
 def _name(table: Table, row: Mapping[Any, Any]) -> str:
-    """What the row is called within its run."""
+    """The row's name within its run."""
     return " ".join(str(row[one.name]) for one in table.primary_key if one.name != "run_id") or "the row"
 
 

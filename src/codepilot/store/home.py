@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,8 +55,18 @@ class Home:
         return self.path / "envs"
 
     @property
+    def vectors(self) -> Path:
+        """The vectors of texts that were compared by meaning."""
+        return self.path / "vectors.db"
+
+    @property
     def bundles(self) -> Path:
         return self.path / "bundles"
+
+    @property
+    def builds(self) -> Path:
+        """Programs and modules that tasks of a service made without naming a directory."""
+        return self.path / "builds"
 
     @property
     def logs(self) -> Path:
@@ -66,7 +79,8 @@ class Home:
     def ensure(self) -> Home:
         """Make every directory, for the owner alone; refuse a home that cannot be written."""
         self._refuse_other_bytes()
-        rooms = (self.artifacts, self.repos, self.workspaces, self.envs, self.bundles, self.logs, self.locks)
+        work = (self.artifacts, self.repos, self.workspaces, self.envs, self.bundles, self.builds)
+        rooms = (*work, self.logs, self.locks)
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             for room in rooms:
@@ -92,6 +106,15 @@ class Home:
         except OSError as error:
             raise self._refusal(error) from error
 
+    def disk_use(self, deadline_sec: float = 3.0) -> dict[str, tuple[int, bool]]:
+        """The disk usage of each part of the home in bytes, and whether all of it was counted in time."""
+        deadline = time.monotonic() + deadline_sec
+        parts: dict[str, list[Path]] = {"database": []}
+        for path in sorted(self.path.iterdir()) if self.path.is_dir() else ():
+            kind = "database" if path.name.startswith(self.database.name) else path.name
+            parts.setdefault(kind, []).append(path)
+        return {kind: _disk_use(paths, deadline) for kind, paths in parts.items()}
+
     def _refuse_other_bytes(self) -> None:
         """Paths of the home are recorded, and what is not UTF-8 cannot be."""
         try:
@@ -114,6 +137,23 @@ class Home:
             next_action="Make it writable, or point CODEPILOT_HOME at a directory that is.",
             path=where,
         )
+
+
+def _disk_use(paths: list[Path], deadline: float) -> tuple[int, bool]:
+    """Blocks on disk, a file with several names once; links are not followed."""
+    total, seen, left = 0, set[tuple[int, int]](), [str(path) for path in paths]
+    while left:
+        if time.monotonic() > deadline:
+            return total, False
+        here = left.pop()
+        with contextlib.suppress(OSError):
+            found = os.lstat(here)
+            if (found.st_dev, found.st_ino) not in seen:
+                seen.add((found.st_dev, found.st_ino))
+                total += found.st_blocks * 512
+            if stat.S_ISDIR(found.st_mode):
+                left += [entry.path for entry in os.scandir(here)]
+    return total, True
 
 
 def leave_name(directory: Path, store_id: str, place: str) -> None:

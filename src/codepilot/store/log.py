@@ -49,7 +49,7 @@ Decision = Callable[[Run], Sequence[EventDraft]]
 Work = Callable[[Connection], Written]
 
 RUN_AND_VIEW = (runs.c.last_seq, views.c.seq, views.c.schema_digest, views.c.view)
-"""What `Log.fold_newer` makes the whole run of."""
+"""The result of `Log.fold_newer`: the whole run."""
 
 HELD = and_(
     steps.c.run_id == bindparam("of_run"),
@@ -86,7 +86,7 @@ _insert_run = {
 class Log:
     def __init__(self, database: Database, clock: Callable[[], int]) -> None:
         self._database = database
-        self._clock = clock
+        self.clock = clock
         self._held_runs: OrderedDict[Claim, Run] = OrderedDict()
         """The run as the last transaction of each claim left it. A log only grows: what is missing is folded on top."""
 
@@ -146,7 +146,7 @@ class Log:
         return self.transact(work, notify=True)
 
     def transact(self, work: Work, *, durable: bool = True, notify: bool = False) -> Written:
-        """What `work` writes in one transaction, exactly once.
+        """Run `work` in one transaction, exactly once, and return its result.
 
         When the server was lost in the commit, the second try looks for the events of the first: if they are in the
         log, it landed and `work` is not done again.
@@ -238,7 +238,7 @@ class Log:
         return run, step
 
     def _landed(self, connection: Connection, tried: Written) -> Written | None:
-        """What an earlier try wrote, if its commit landed; a claim that was lost since then is left out.
+        """The events of an earlier try whose commit landed, without a claim that was lost since then.
 
         The try may still be committing: it holds its run's lock until it is done. The events are compared whole,
         because another transaction may have got the same places in the log, or the same claim.
@@ -271,7 +271,7 @@ class Log:
 
     def _place(self, run_id: str, last_seq: int, drafts: Sequence[EventDraft]) -> list[Event]:
         """Give the drafts their places in the log."""
-        now = self._clock()
+        now = self.clock()
         return [
             Event.placed(draft, event_id=event_id(run_id, seq), seq=seq, run_id=run_id, at=now)
             for seq, draft in enumerate(drafts, start=last_seq + 1)

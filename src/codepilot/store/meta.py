@@ -1,10 +1,11 @@
-"""What belongs to the store as a whole: its id, and its limit of running steps."""
+"""Properties of the store as a whole: its id, and its limit of running steps."""
 
 from __future__ import annotations
 
 import logging
 import secrets
 import time
+from collections.abc import Callable
 
 from sqlalchemy import Connection, select
 
@@ -23,14 +24,19 @@ _log = logging.getLogger(__name__)
 
 
 def store_id(database: Database) -> str:
-    """The store's id, drawn when it is first asked for."""
-    while (found := database.reading(lambda db: _read(db, _STORE_ID))) is None:
-        database.writing(lambda db: _keep(db, _STORE_ID, secrets.token_hex(8)))
+    """The store's id, made at the first request."""
+    return kept_value(database, _STORE_ID, lambda: secrets.token_hex(8))
+
+
+def kept_value(database: Database, key: str, make: Callable[[], str]) -> str:
+    """The value of a key, made at the first request; the same for everyone who asks."""
+    while (found := database.reading(lambda db: _read(db, key))) is None:
+        database.writing(lambda db: _keep(db, key, make()))
     return found
 
 
 class Limit:
-    """How many steps may run at a time on the whole store, whatever each worker was started with."""
+    """How many steps may run at a time on the whole store, for all workers together."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

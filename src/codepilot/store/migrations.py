@@ -1,4 +1,4 @@
-"""The schema's history: an ordered list, applied under a lock, never edited once released.
+"""Makes the schema of a new database, and migrates an older one: an ordered list, never edited once released.
 
 The statements are what SQLite and PostgreSQL have in common; one that only one of them knows is marked.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, insert, inspect, select, update
+from sqlalchemy import Connection, inspect, select
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.store.schema import meta
+from codepilot.store.schema import insert_into, meta, metadata
 
 _LOCK_KEY = 0x636F6465
 
@@ -32,24 +32,30 @@ class Migration:
 
 _REFUSAL = "events are append-only"
 _FOLLOWS = "NEW.seq <> COALESCE((SELECT max(seq) FROM events WHERE run_id = NEW.run_id), 0) + 1"
+_REMOVED = "EXISTS (SELECT 1 FROM removals WHERE run_id = OLD.run_id)"
+_REFUSE_DELETE = [
+    Statement(
+        f"CREATE TRIGGER events_no_delete BEFORE DELETE ON events WHEN NOT {_REMOVED} "
+        f"BEGIN SELECT RAISE(ABORT, '{_REFUSAL}'); END",
+        "sqlite",
+    ),
+    Statement(
+        "CREATE OR REPLACE FUNCTION refuse_event_change() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$ BEGIN IF TG_OP = 'DELETE' THEN IF {_REMOVED} THEN RETURN OLD; END IF; END IF; "
+        f"RAISE EXCEPTION '{_REFUSAL}' USING ERRCODE = 'integrity_constraint_violation'; END $$",
+        "postgresql",
+    ),
+]
 _APPEND_ONLY = [
-    *(
-        Statement(
-            f"CREATE TRIGGER events_no_{verb.lower()} BEFORE {verb} ON events "
-            f"BEGIN SELECT RAISE(ABORT, '{_REFUSAL}'); END",
-            "sqlite",
-        )
-        for verb in ("UPDATE", "DELETE")
+    *_REFUSE_DELETE,
+    Statement(
+        f"CREATE TRIGGER events_no_update BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, '{_REFUSAL}'); END",
+        "sqlite",
     ),
     Statement(
         f"CREATE TRIGGER events_no_gap BEFORE INSERT ON events WHEN {_FOLLOWS} "
         f"BEGIN SELECT RAISE(ABORT, '{_REFUSAL} and gapless'); END",
         "sqlite",
-    ),
-    Statement(
-        "CREATE FUNCTION refuse_event_change() RETURNS trigger LANGUAGE plpgsql AS "
-        f"$$ BEGIN RAISE EXCEPTION '{_REFUSAL}' USING ERRCODE = 'integrity_constraint_violation'; END $$",
-        "postgresql",
     ),
     Statement(
         "CREATE TRIGGER events_no_change BEFORE UPDATE OR DELETE ON events "
@@ -74,71 +80,66 @@ _APPEND_ONLY = [
 ]
 
 
-FIRST = Migration(
-    1,
-    "first",
+FIRST_VERSION = 1
+REMOVALS = Migration(
+    2,
+    "removals",
     [
-        Statement("CREATE TABLE meta (key TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL)"),
-        Statement(
-            "CREATE TABLE runs (run_id TEXT NOT NULL PRIMARY KEY, task_id TEXT NOT NULL, "
-            "state TEXT NOT NULL, verdict TEXT, failure_kind TEXT, goal TEXT NOT NULL, repo TEXT NOT NULL, "
-            "iterations INTEGER NOT NULL, pause_requested BOOLEAN NOT NULL, cancel_requested BOOLEAN NOT NULL, "
-            "parked_until BIGINT, created_at BIGINT NOT NULL, updated_at BIGINT NOT NULL, last_seq BIGINT NOT NULL)"
-        ),
-        Statement("CREATE INDEX runs_by_age ON runs (created_at)"),
-        Statement("CREATE INDEX runs_parked ON runs (parked_until) WHERE parked_until IS NOT NULL"),
-        Statement(
-            "CREATE TABLE views (run_id TEXT NOT NULL PRIMARY KEY REFERENCES runs(run_id), seq BIGINT NOT NULL, "
-            "schema_digest TEXT NOT NULL, view TEXT NOT NULL)"
-        ),
-        Statement(
-            "CREATE TABLE steps (run_id TEXT NOT NULL REFERENCES runs(run_id), step_id TEXT NOT NULL, "
-            "attempt INTEGER NOT NULL, state TEXT NOT NULL, status TEXT NOT NULL, priority INTEGER NOT NULL, "
-            "fence INTEGER NOT NULL, worker TEXT, queued_seq BIGINT NOT NULL, queued_at BIGINT NOT NULL, "
-            "claimed_at BIGINT, ended_at BIGINT, PRIMARY KEY (run_id, step_id, attempt))"
-        ),
-        Statement("CREATE INDEX steps_pending ON steps (priority DESC, queued_at) WHERE status = 'PENDING'"),
-        Statement("CREATE INDEX steps_running ON steps (worker) WHERE status = 'RUNNING'"),
-        Statement("CREATE UNIQUE INDEX steps_one_open ON steps (run_id) WHERE status IN ('PENDING', 'RUNNING')"),
-        Statement(
-            "CREATE TABLE events (run_id TEXT NOT NULL REFERENCES runs(run_id), seq BIGINT NOT NULL, "
-            "at BIGINT NOT NULL, type TEXT NOT NULL, step_id TEXT, attempt INTEGER NOT NULL, data TEXT NOT NULL, "
-            "artifacts TEXT NOT NULL, PRIMARY KEY (run_id, seq))"
-        ),
-        *_APPEND_ONLY,
-        Statement(
-            "CREATE TABLE artifacts (run_id TEXT NOT NULL REFERENCES runs(run_id), seq BIGINT NOT NULL, "
-            "type TEXT NOT NULL, sha256 TEXT NOT NULL, size_bytes BIGINT NOT NULL, "
-            "PRIMARY KEY (run_id, seq, type, sha256))"
-        ),
-        Statement(
-            "CREATE TABLE approvals (run_id TEXT NOT NULL REFERENCES runs(run_id), approval_id TEXT NOT NULL, "
-            "seq BIGINT NOT NULL, operation TEXT NOT NULL, details TEXT NOT NULL, risk TEXT NOT NULL, decision TEXT, "
-            "decided_by TEXT, requested_at BIGINT NOT NULL, decided_at BIGINT, PRIMARY KEY (run_id, approval_id))"
-        ),
-        Statement("CREATE INDEX approvals_waiting ON approvals (requested_at) WHERE decision IS NULL"),
-        Statement(
-            "CREATE TABLE memories (run_id TEXT NOT NULL REFERENCES runs(run_id), seq BIGINT NOT NULL, "
-            "at BIGINT NOT NULL, kind TEXT NOT NULL, repo TEXT NOT NULL, language TEXT NOT NULL, memory TEXT NOT NULL, "
-            "PRIMARY KEY (run_id, seq))"
-        ),
-        Statement("CREATE INDEX memories_of_repo ON memories (kind, repo, at)"),
-        Statement("CREATE INDEX memories_of_language ON memories (kind, language, at)"),
-        Statement(
-            "CREATE TABLE notifications (run_id TEXT NOT NULL REFERENCES runs(run_id), seq BIGINT NOT NULL, "
-            "at BIGINT NOT NULL, state TEXT NOT NULL, settled_at BIGINT, settled_by TEXT, tries INTEGER NOT NULL, "
-            "not_before BIGINT, PRIMARY KEY (run_id, seq))"
-        ),
-        Statement("CREATE INDEX notifications_pending ON notifications (at) WHERE state = 'pending'"),
-        Statement(
-            "CREATE TABLE leases (worker TEXT NOT NULL PRIMARY KEY, host TEXT NOT NULL, pid INTEGER NOT NULL, "
-            "started_at BIGINT NOT NULL, beat_at BIGINT NOT NULL, stale_us BIGINT NOT NULL)"
-        ),
-        Statement("ALTER TABLE leases SET (fillfactor = 50)", "postgresql"),
+        Statement("CREATE TABLE removals (run_id TEXT NOT NULL PRIMARY KEY, at BIGINT NOT NULL)"),
+        Statement("ALTER TABLE leases ADD COLUMN takes_queued BOOLEAN NOT NULL DEFAULT FALSE"),
+        Statement("CREATE INDEX artifacts_by_hash ON artifacts (sha256)"),
+        Statement("DROP TRIGGER events_no_delete", "sqlite"),
+        *_REFUSE_DELETE,
     ],
 )
+SERVICE = Migration(
+    3,
+    "service",
+    [
+        Statement(
+            "CREATE TABLE credentials (credential_id TEXT NOT NULL PRIMARY KEY, kind TEXT NOT NULL, name TEXT NOT NULL,"
+            " scope TEXT NOT NULL, digest TEXT NOT NULL, created_at BIGINT NOT NULL, expires_at BIGINT NOT NULL,"
+            " ended_at BIGINT)"
+        ),
+        Statement("CREATE INDEX runs_by_task ON runs (task_id)"),
+        Statement("CREATE INDEX runs_by_change ON runs (updated_at)"),
+    ],
+)
+CHILDREN = Migration(
+    4,
+    "children",
+    [
+        Statement("ALTER TABLE runs ADD COLUMN parent_run_id TEXT"),
+        Statement("CREATE INDEX runs_of_parent ON runs (parent_run_id) WHERE parent_run_id IS NOT NULL"),
+    ],
+)
+QUIRKS = Migration(
+    5,
+    "quirks",
+    [
+        Statement(
+            "CREATE TABLE quirks (quirk_id TEXT NOT NULL PRIMARY KEY, at BIGINT NOT NULL, repo TEXT NOT NULL,"
+            ' text TEXT NOT NULL, "by" TEXT NOT NULL)'
+        ),
+        Statement("CREATE INDEX events_recalled ON events (at) WHERE type = 'memory_recalled'"),
+    ],
+)
+LOCKS = Migration(
+    6,
+    "locks",
+    [
+        Statement(
+            "CREATE TABLE locks (repo TEXT NOT NULL, name TEXT NOT NULL, run_id TEXT NOT NULL, fence BIGINT NOT NULL,"
+            " taken_at BIGINT NOT NULL, PRIMARY KEY (repo, name))"
+        ),
+    ],
+)
+MIGRATIONS: Sequence[Migration] = (REMOVALS, SERVICE, CHILDREN, QUIRKS, LOCKS)
+"""The migrations from earlier versions."""
 
-MIGRATIONS: Sequence[Migration] = (FIRST,)
+
+def newest(migrations: Sequence[Migration] = MIGRATIONS) -> int:
+    return migrations[-1].version if migrations else FIRST_VERSION
 
 
 def schema_version(connection: Connection) -> int:
@@ -151,7 +152,7 @@ def schema_version(connection: Connection) -> int:
 
 def refuse_newer(version: int, place: str, migrations: Sequence[Migration] = MIGRATIONS) -> None:
     """A database that a newer CodePilot has migrated is not touched."""
-    known = migrations[-1].version
+    known = newest(migrations)
     if version > known:
         raise CodePilotError(
             FailureKind.STORE_UNAVAILABLE,
@@ -165,22 +166,23 @@ def refuse_newer(version: int, place: str, migrations: Sequence[Migration] = MIG
 
 def migrate(connection: Connection, place: str, migrations: Sequence[Migration] = MIGRATIONS) -> int:
     """Bring the database of this write transaction up to the newest version; return that version."""
-    engine = connection.dialect.name
-    if engine == "postgresql":
+    if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK_KEY})")
     version = schema_version(connection)
     refuse_newer(version, place, migrations)
-    for migration in migrations:
-        if migration.version <= version:
-            continue
-        for statement in migration.statements:
-            if statement.engine in (None, engine):
-                connection.exec_driver_sql(statement.sql)
-        _set_version(connection, migration.version)
-    return migrations[-1].version
+    if version == 0:
+        metadata.create_all(connection, checkfirst=False)
+        _execute(connection, _APPEND_ONLY)
+    for migration in migrations if version else ():
+        if migration.version > version:
+            _execute(connection, migration.statements)
+    value = {"value": str(newest(migrations))}
+    stored = insert_into(connection, meta).values(key="schema_version", **value)
+    connection.execute(stored.on_conflict_do_update(index_elements=["key"], set_=value))
+    return newest(migrations)
 
 
-def _set_version(connection: Connection, version: int) -> None:
-    changed = connection.execute(update(meta).where(meta.c.key == "schema_version").values(value=str(version)))
-    if changed.rowcount == 0:
-        connection.execute(insert(meta).values(key="schema_version", value=str(version)))
+def _execute(connection: Connection, statements: Sequence[Statement]) -> None:
+    for statement in statements:
+        if statement.engine in (None, connection.dialect.name):
+            connection.exec_driver_sql(statement.sql)

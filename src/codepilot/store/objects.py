@@ -110,6 +110,10 @@ class ObjectArtifacts(Artifacts):
             if named := _KEY.fullmatch(found.name):
                 yield replace(found, sha256=named[2])
 
+    def find(self, sha256: str) -> Stored | None:
+        found = self._bucket.find(_key(sha256))
+        return None if found is None else replace(found, sha256=sha256)
+
     def remove(self, one: Stored, unless_after: int) -> bool:
         found = self._bucket.find(one.name)
         if found is None or found.modified > unless_after:
@@ -136,7 +140,7 @@ class ObjectArtifacts(Artifacts):
             self._bucket.put(key, body, create=False)
 
     def _may_stay(self, found: Stored, ref: ArtifactRef) -> bool:
-        """Whether the object is intact and too new for retention."""
+        """True if the object is intact and too new for retention."""
         if found.size_bytes != ref.size_bytes or found.modified <= self._clock() - STALE_US:
             return False
         try:

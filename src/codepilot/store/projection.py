@@ -1,4 +1,4 @@
-"""What a run's events mean for its rows: one pure fold, and one upsert that stores what it changed.
+"""Projects a run's events onto its rows: one pure fold, and one upsert that stores the changes.
 
 A commit folds its events onto the rows they touch. `fsck` folds the whole log onto none and compares.
 """
@@ -14,10 +14,11 @@ from sqlalchemy import Connection, Insert, Table, select
 from codepilot.core.approval import ApprovalDecided, ApprovalRequested
 from codepilot.core.contract import Contract, canonical_json
 from codepilot.core.events import Event, EventType, RunBlocked, RunFinished, RunForked, StepQueued, StepStarted
-from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.memory import MemoryRecorded
+from codepilot.core.failures import CodePilotError, Failure, FailureKind
+from codepilot.core.memory import FailureMemory, MemoryForgotten, MemoryRecorded, MemorySolved
 from codepilot.core.notify import NotificationFailed, NotificationSent
 from codepilot.core.run import Run, evolve
+from codepilot.store.memories import FORGOTTEN
 from codepilot.store.rows import OPEN, StepStatus, begun_by, plain_text
 from codepilot.store.schema import INSERTS, approvals, artifacts, memories, notifications, runs, steps, views
 
@@ -31,7 +32,7 @@ PENDING, SENT, FAILED = "pending", "sent", "failed"
 """The states of a notification."""
 
 SIDE_TABLES = (steps, approvals, artifacts, memories, notifications)
-"""The tables beside `runs`, `views` and `events` whose rows follow from a run's events."""
+"""The tables other than `runs`, `views` and `events` whose rows follow from a run's events."""
 
 StoredRow = dict[str, Any]
 
@@ -62,12 +63,15 @@ class RunProjection:
         touched: set[tuple[str | None, int]] = set()
         approval_ids: set[str] = set()
         ends: set[int] = set()
+        known: set[int] = set()
         for event in added:
             match event.data:
                 case ApprovalRequested(approval_id=approval_id) | ApprovalDecided(approval_id=approval_id):
                     approval_ids.add(approval_id)
                 case NotificationSent(of=of) | NotificationFailed(of=of):
                     ends.add(of)
+                case MemorySolved(of=of) | MemoryForgotten(of=of):
+                    known.add(of)
                 case _ if event.type in ENDINGS or event.type in REOPENING or event.type in _OF_STEPS:
                     touched.add((event.step_id, event.attempt))
         run_id = self.folded.run_id
@@ -78,6 +82,9 @@ class RunProjection:
         if approval_ids:
             asked = select(approvals).where(approvals.c.run_id == run_id, approvals.c.approval_id.in_(approval_ids))
             self._take(approvals, connection.execute(asked).mappings())
+        if known:
+            kept = select(memories).where(memories.c.run_id == run_id, memories.c.seq.in_(known))
+            self._take(memories, connection.execute(kept).mappings())
         if ends:
             settled = select(notifications).where(notifications.c.run_id == run_id, notifications.c.seq.in_(ends))
             self._take(notifications, connection.execute(settled).mappings())
@@ -96,6 +103,10 @@ class RunProjection:
                 self._decide_approval(event, decision)
             case MemoryRecorded() as recorded:
                 self._put(memories, _memory(event, recorded))
+            case MemorySolved() as solved:
+                self._solve(solved)
+            case MemoryForgotten(of=of):
+                self._forget(of)
         if self.run.task.notify:
             self._fold_notification(event)
 
@@ -170,11 +181,25 @@ class RunProjection:
         by = plain_text(decided.by)
         self._change(approvals, row, decision=decided.decision, decided_by=by, decided_at=event.at)
 
+    def _forget(self, of: int) -> None:
+        if (row := self.side_tables[memories].get((of,))) is not None:
+            self._change(memories, row, kind=FORGOTTEN, memory="{}")
+
+    def _solve(self, solved: MemorySolved) -> None:
+        row = self.side_tables[memories].get((solved.of,))
+        if row is None or row["kind"] != "failure":
+            return  # it was forgotten meanwhile
+        memory = FailureMemory.model_validate_json(row["memory"])
+        filled = memory.model_copy(update={"solution": solved.solution, "changed": solved.changed})
+        self._change(memories, row, memory=canonical_json(filled))
+
     def _fold_notification(self, event: Event) -> None:
         """A run that waits for a person has come to an end too, if not to its last."""
         rows = self.side_tables[notifications]
         match event.data:
-            case RunFinished() | RunBlocked(until=None):
+            case RunBlocked(failure=None):
+                return  # its child runs are at work
+            case RunFinished() | RunBlocked(until=None) | RunBlocked(failure=Failure(kind=FailureKind.DENIED)):
                 unsettled = {"state": PENDING, "settled_at": None, "settled_by": None, "tries": 0, "not_before": None}
                 self._put(notifications, {"run_id": event.run_id, "seq": event.seq, "at": event.at, **unsettled})
             case RunForked():  # those ends were the other run's
@@ -258,6 +283,7 @@ def run_columns(run: Run) -> StoredRow:
         "created_at": run.created_at,
         "updated_at": run.updated_at,
         "last_seq": run.last_seq,
+        "parent_run_id": run.task.parent_run_id,
     }
 
 

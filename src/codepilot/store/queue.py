@@ -18,6 +18,7 @@ from sqlalchemy import (
     Select,
     bindparam,
     delete,
+    exists,
     func,
     literal_column,
     select,
@@ -66,8 +67,9 @@ _not_quarantined = steps.c.run_id.not_in(bindparam("quarantined", expanding=True
 _urgency = (steps.c.priority.desc(), steps.c.queued_at, steps.c.step_id)
 _with_runs = steps.join(runs, runs.c.run_id == steps.c.run_id)
 
+_has_lease = exists().where(leases.c.worker == bindparam("of_worker"))
 _next_step = (
-    select(*RUN_AND_VIEW, *steps.columns)
+    select(*RUN_AND_VIEW, *steps.columns, _has_lease)
     .select_from(_with_runs.join(views, views.c.run_id == steps.c.run_id))
     .where(_pending, _active)
     .order_by(*_urgency)
@@ -100,6 +102,7 @@ class Queue:
         self.limit = Limit(database)
         self._quarantined: dict[str, None] = {}
         self._quarantined_at = 0.0
+        self._take_queued: set[str] = set()
 
     # claims -----------------------------------------------------------------------------------------
 
@@ -127,14 +130,13 @@ class Queue:
             self._database.exclude(connection)  # so that two claims cannot both be the last
             if connection.execute(_count.select_from(steps).where(_running)).scalar_one() >= limit:
                 return Written([])
-        row = connection.execute(*self._wanted(run_id)).first()
+        row = connection.execute(*self._wanted(worker, run_id)).first()
         if row is None:
             return Written([])
-        view, values = row[: len(RUN_AND_VIEW)], row[len(RUN_AND_VIEW) :]
+        view, values, has_lease = row[: len(RUN_AND_VIEW)], row[len(RUN_AND_VIEW) : -1], row[-1]
         step = dict(zip(steps.columns.keys(), values, strict=True))
         claim = _claim_of(step, worker)
-        leased = select(leases.c.worker).where(leases.c.worker == worker)
-        if connection.execute(leased).first() is None:
+        if not has_lease:
             self._beat(connection, worker)
         return self._events.begin_step(connection, claim, view, step)
 
@@ -154,7 +156,7 @@ class Queue:
         }
 
     def at_work(self, run_id: str) -> bool:
-        """Whether a worker holds a step of the run; raises if a step has a status that this version does not know."""
+        """True if a worker holds a step of the run; raises if a step has a status that this version does not know."""
         wanted = select(steps.c.step_id, steps.c.status).where(steps.c.run_id == run_id)
         found = {row.status: row.step_id for row in self._database.reading(lambda db: db.execute(wanted).all())}
         if StepStatus.RUNNING in found:
@@ -171,7 +173,7 @@ class Queue:
         return self._database.reading(lambda db: db.execute(wanted.order_by(*_urgency).limit(1), asked).scalar())
 
     def idle(self) -> bool:
-        """Whether no step is pending or running, but for quarantined runs."""
+        """True if no step is pending or running, except in quarantined runs."""
         return self._counted(_count.select_from(_with_runs).where(_open, _active, _not_quarantined)) == 0
 
     def quarantine(self, run_id: str) -> None:
@@ -196,20 +198,22 @@ class Queue:
         return self._counted(_count.select_from(steps).where(_running))
 
     def full(self) -> bool:
-        """Whether as many steps are running as the store's limit allows, if it has one."""
+        """True if the store is at its limit of running steps."""
         limit = self.limit.most_running()
         return limit is not None and self.running() >= limit
 
-    def crowded(self) -> bool:
-        """Whether more are: the limit was lowered, or a run was claimed by its name."""
+    def over_limit(self) -> bool:
+        """True if the store is over it: the limit was lowered, or a run was claimed by its name."""
         limit = self.limit.most_running()
         return limit is not None and self.running() > limit
 
-    def _wanted(self, run_id: str | None) -> tuple[Select[Any], dict[str, Any]]:
+    def _wanted(self, worker: str, run_id: str | None) -> tuple[Select[Any], dict[str, Any]]:
         if run_id is not None:
-            return _next_of_run, {"of_run": run_id}
+            return _next_of_run, {"of_worker": worker, "of_run": run_id}
         quarantined = self.quarantined()
-        return (_next_of_all, {"quarantined": quarantined}) if quarantined else (_next_step, {})
+        if quarantined:
+            return _next_of_all, {"of_worker": worker, "quarantined": quarantined}
+        return _next_step, {"of_worker": worker}
 
     def _counted(self, counted: Select[Any]) -> int:
         asked = {"quarantined": self.quarantined()}
@@ -217,8 +221,10 @@ class Queue:
 
     # workers ----------------------------------------------------------------------------------------
 
-    def register(self, worker: str) -> None:
+    def register(self, worker: str, takes_queued: bool = False) -> None:
         """Show that `worker` lives, until `release`, the store's end or the end of this process."""
+        if takes_queued:
+            self._take_queued.add(worker)
         self._database.with_retry(lambda: self._liveness.hold(worker))
         self.beat(worker)
 
@@ -293,8 +299,8 @@ class Queue:
         """A worker with a step and a lock but no lease is given one, so that it can go stale."""
 
         def change(connection: Connection) -> None:
-            lease = self._lease_from_now(connection)
             for worker in sorted(workers):
+                lease = self._lease_from_now(connection, worker)
                 granted = insert_into(connection, leases).values(worker=worker, host="", pid=0, **lease)
                 connection.execute(granted.on_conflict_do_nothing())
 
@@ -302,14 +308,16 @@ class Queue:
             self._database.writing(change, durable=False)
 
     def _beat(self, connection: Connection, worker: str) -> None:
-        lease = self._lease_from_now(connection)
+        lease = self._lease_from_now(connection, worker)
         beat = insert_into(connection, leases).values(worker=worker, host=_HOST, pid=os.getpid(), **lease)
-        new = {name: lease[name] for name in ("beat_at", "stale_us")}
+        new = {name: lease[name] for name in ("beat_at", "stale_us", "takes_queued")}
         connection.execute(beat.on_conflict_do_update(index_elements=["worker"], set_=new))
 
-    def _lease_from_now(self, connection: Connection) -> dict[str, int]:
+    def _lease_from_now(self, connection: Connection, worker: str) -> dict[str, int]:
         now = self._database.now(connection, self._clock)
-        return {"started_at": now, "beat_at": now, "stale_us": int(self.lease.stale_sec * 1e6)}
+        takes_queued = worker in self._take_queued
+        stale_us = int(self.lease.stale_sec * 1e6)
+        return {"started_at": now, "beat_at": now, "stale_us": stale_us, "takes_queued": takes_queued}
 
 
 def _claim_of(step: Mapping[str, Any], worker: str) -> Claim:

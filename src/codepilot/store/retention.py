@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from codepilot.store.store import Store
 
 GRACE = timedelta(days=1)
-"""What was put so recently stays: the run that put it may not have named it yet."""
+"""Artifacts younger than this stay: their run may not have recorded them yet."""
 _BATCH = 5_000
 
 
 @dataclass(frozen=True)
 class Pruned:
-    """What retention did, or (after a rehearsal) would do."""
+    """The result of retention, or of its dry run."""
 
     rehearsed: bool
     removed: int = 0
@@ -58,7 +58,7 @@ def prune(
         kept += len(batch)
         kept_bytes += sum(one.size_bytes for one in batch)
         for one in unneeded([one for one in batch if one.modified <= grace]):
-            # Before it is removed the question is asked again: by now an old run may have been forked or resumed.
+            # Checked again just before it is removed: an old run may have been forked or resumed meanwhile.
             if rehearse or (unneeded([one]) and artifacts.remove(one, grace)):
                 removed.append(one)
     removed_bytes = sum(one.size_bytes for one in removed)

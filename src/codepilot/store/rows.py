@@ -47,7 +47,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Requests:
-    """What others ask of a run that is at work."""
+    """Requests to a run that is at work."""
 
     pause: bool
     cancel: bool
@@ -85,6 +85,30 @@ class RunRow:
 
 
 @dataclass(frozen=True)
+class RunFilter:
+    """Which runs a list shows; an empty field lets every run through."""
+
+    states: tuple[State, ...] = ()
+    verdict: str = ""
+    repo: str = ""
+    goal: str = ""
+    """A part of what is asked, in any case."""
+    task_id: str = ""
+    before: tuple[int, str] | None = None
+    """Only runs that are listed after the one created at that time with that id."""
+
+
+@dataclass(frozen=True)
+class RunChange:
+    """How far the log of a run has come."""
+
+    run_id: str
+    state: State | str
+    updated_at: int
+    last_seq: int
+
+
+@dataclass(frozen=True)
 class StepRow:
     """A step as a list shows it. What another version or a damaged file says there stays as it is."""
 
@@ -98,6 +122,27 @@ class StepRow:
     queued_at: int
     claimed_at: int | None
     ended_at: int | None
+
+
+class Activity(StrEnum):
+    """The activity of a run that has neither ended nor waits."""
+
+    QUEUED = "queued"
+    WORKING = "working"
+    INTERRUPTED = "interrupted"
+    """The worker that had its step is gone, and no other one is there to take it over."""
+
+
+@dataclass(frozen=True)
+class WorkerRow:
+    """A worker that lives."""
+
+    worker: str
+    host: str
+    pid: int
+    beat_at: int
+    takes_queued: bool
+    """True if it takes any queued run. Without, it works on the one run that a command gave it."""
 
 
 @dataclass(frozen=True)
@@ -129,15 +174,31 @@ class ArtifactRow:
 
 
 @dataclass(frozen=True)
+class LockRow:
+    """A contract lock: the run that may change its files, in one repository."""
+
+    repo: str
+    name: str
+    run_id: str
+    fence: int
+    taken_at: int
+
+
+@dataclass(frozen=True)
 class MemoryRow:
-    """What a run recorded for others to learn from."""
+    """A memory that a run or a person recorded for later runs."""
 
     run_id: str
+    """The run, or the id of a quirk that a person added."""
     seq: int
     at: int
     repo: str
     language: str
     memory: Memory
+
+    @property
+    def memory_id(self) -> str:
+        return f"{self.run_id}:{self.seq}" if self.run_id.startswith("r-") else self.run_id
 
 
 @dataclass(frozen=True)
@@ -175,7 +236,7 @@ class Unreadable(CodePilotError):
 
 
 class LostLease(CodePilotError):
-    """The step belongs to someone else by now, or is closed: nothing was written."""
+    """Another worker holds the step, or it is closed: nothing was written."""
 
     def __init__(self, claim: Claim) -> None:
         super().__init__(
@@ -262,10 +323,33 @@ def read_artifact_row(row: Row[*tuple[Any, ...]]) -> ArtifactRow:
     return ArtifactRow(ref=ref, seq=row.seq, event=row.event, step_id=row.step_id, state=row.state)
 
 
+class NoSuchRun(CodePilotError):
+    """Nothing is named so."""
+
+    def __init__(self, name: str) -> None:
+        none = name == "last"
+        super().__init__(
+            FailureKind.INVALID_SPEC,
+            "There is no run yet." if none else f"There is no run {name!r}.",
+            next_action="Begin one, for example with `codepilot fix`."
+            if none
+            else "`codepilot history` lists the runs.",
+        )
+
+
+class SeveralRuns(CodePilotError):
+    """The beginning of an id that several runs share."""
+
+    def __init__(self, name: str, found: Sequence[str]) -> None:
+        super().__init__(
+            FailureKind.INVALID_SPEC,
+            f"{name!r} names several runs: {', '.join(found[:5])}{', …' if len(found) > 5 else ''}.",
+            next_action="Give more characters of the id; `codepilot history` lists them.",
+        )
+
+
 def no_run(name: str) -> CodePilotError:
-    return CodePilotError(
-        FailureKind.INVALID_SPEC, f"There is no run {name!r}.", next_action="`codepilot history` lists the runs."
-    )
+    return NoSuchRun(name)
 
 
 def plain_text(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The tables, as queries see them. `migrations` makes them and their indexes; a test holds the two together.
+"""The tables and their indexes. A new database gets them as they are here, an older one by `migrations`.
 
 `runs` is the small row that lists and polls read and every event touches; the whole `Run` is in `views`, which is
 written less often. A view's `schema_digest` tells whether another version of CodePilot wrote it.
@@ -9,7 +9,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, Column, Connection, ForeignKey, Integer, MetaData, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    text,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
 metadata = MetaData()
@@ -38,6 +50,7 @@ runs = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     Column("last_seq", BigInteger, nullable=False),
+    Column("parent_run_id", Text),
 )
 
 views = Table(
@@ -98,7 +111,17 @@ leases = Table(
     Column("started_at", BigInteger, nullable=False),
     Column("beat_at", BigInteger, nullable=False),
     Column("stale_us", BigInteger, nullable=False),
+    Column("takes_queued", Boolean, nullable=False, server_default=text("FALSE")),
+    postgresql_with={"fillfactor": 50},
 )
+
+removals = Table(
+    "removals",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("at", BigInteger, nullable=False),
+)
+"""The runs that were removed. The log of every other one is append-only."""
 
 approvals = Table(
     "approvals",
@@ -127,6 +150,28 @@ memories = Table(
     Column("memory", Text, nullable=False),
 )
 
+quirks = Table(
+    "quirks",
+    metadata,
+    Column("quirk_id", Text, primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("repo", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("by", Text, nullable=False),
+)
+"""What people know of repositories."""
+
+locks = Table(
+    "locks",
+    metadata,
+    Column("repo", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("run_id", Text, nullable=False),
+    Column("fence", BigInteger, nullable=False),
+    Column("taken_at", BigInteger, nullable=False),
+)
+"""Contract locks that runs hold."""
+
 notifications = Table(
     "notifications",
     metadata,
@@ -139,6 +184,40 @@ notifications = Table(
     Column("tries", Integer, nullable=False),
     Column("not_before", BigInteger),
 )
+
+credentials = Table(
+    "credentials",
+    metadata,
+    Column("credential_id", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("scope", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger),
+)
+
+
+def _partial(name: str, *columns: Any, where: str, unique: bool = False) -> None:
+    """An index of only some rows."""
+    Index(name, *columns, unique=unique, sqlite_where=text(where), postgresql_where=text(where))
+
+
+Index("runs_by_age", runs.c.created_at)
+Index("runs_by_task", runs.c.task_id)
+Index("runs_by_change", runs.c.updated_at)
+_partial("runs_parked", runs.c.parked_until, where="parked_until IS NOT NULL")
+_partial("runs_of_parent", runs.c.parent_run_id, where="parent_run_id IS NOT NULL")
+_partial("steps_pending", steps.c.priority.desc(), steps.c.queued_at, where="status = 'PENDING'")
+_partial("steps_running", steps.c.worker, where="status = 'RUNNING'")
+_partial("steps_one_open", steps.c.run_id, where="status IN ('PENDING', 'RUNNING')", unique=True)
+_partial("approvals_waiting", approvals.c.requested_at, where="decision IS NULL")
+Index("artifacts_by_hash", artifacts.c.sha256)
+Index("memories_of_repo", memories.c.kind, memories.c.repo, memories.c.at)
+Index("memories_of_language", memories.c.kind, memories.c.language, memories.c.at)
+_partial("events_recalled", events.c.at, where="type = 'memory_recalled'")
+_partial("notifications_pending", notifications.c.at, where="state = 'pending'")
 
 
 INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}

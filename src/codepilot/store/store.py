@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
-from pydantic import TypeAdapter
 from sqlalchemy import Connection, exists, func, select
 
 from codepilot.core.events import TERMINAL, Event, EventDraft, State
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.memory import Memory, MemoryKind
+from codepilot.core.memory import MemoryKind
 from codepilot.core.run import Run
+from codepilot.store.activity import Activities
+from codepilot.store.credentials import Credentials
 from codepilot.store.database import Database
+from codepilot.store.families import Families
 from codepilot.store.fsck import broken, check_run, rebuild_run, some_runs
+from codepilot.store.listing import Listing
+from codepilot.store.locks import LockTable
 from codepilot.store.log import Log
+from codepilot.store.memories import NEWEST_MEMORIES, TIMEOUT_SEC, Memories
 from codepilot.store.meta import store_id
 from codepilot.store.outbox import Outbox
 from codepilot.store.queue import LEASE, Lease, Queue
+from codepilot.store.removal import remove_run, was_removed
 from codepilot.store.rows import (
     ApprovalRow,
     ArtifactRow,
@@ -28,6 +33,7 @@ from codepilot.store.rows import (
     ClaimedStep,
     MemoryRow,
     RunRow,
+    SeveralRuns,
     StepRow,
     Unreadable,
     Written,
@@ -37,17 +43,13 @@ from codepilot.store.rows import (
     read_run_row,
     read_step_row,
 )
-from codepilot.store.schema import approvals, artifacts, events, memories, runs, steps
+from codepilot.store.schema import approvals, artifacts, events, runs, steps
 from codepilot.store.wakeup import Wakeup
 from codepilot.telemetry import Figures, figures, now_us
 from codepilot.telemetry.figures import BREAKS, COUNTED
 
-NEWEST_MEMORIES = 200
-MEMORY_TIMEOUT_SEC = 5.0
 _RUNS_AT_ONCE = 200
 _DUE_AT_ONCE = 20
-
-_memory: TypeAdapter[Memory] = TypeAdapter(Memory)
 
 
 class Store:
@@ -59,6 +61,12 @@ class Store:
         self._liveness = database.liveness()
         self.queue = Queue(database, self._liveness, self._log, clock, lease)
         self.outbox = Outbox(database, self._log, clock)
+        self.activities = Activities(database, self._liveness, clock)
+        self.credentials = Credentials(database, clock)
+        self.listing = Listing(database)
+        self.memory = Memories(database, clock, shared=database.shared)
+        self.families = Families(database)
+        self.locks = LockTable(database, clock)
 
     @classmethod
     def open(
@@ -79,7 +87,7 @@ class Store:
 
     @property
     def shared(self) -> bool:
-        """Whether workers on other machines may work on its runs."""
+        """True if workers on other machines may work on its runs."""
         return self._database.shared
 
     @property
@@ -89,7 +97,7 @@ class Store:
 
     @property
     def replaced(self) -> bool:
-        """Whether its file was removed, or another was put in its place, since it was opened."""
+        """True if its file was removed, or another was put in its place, since it was opened."""
         return self._database.replaced
 
     @cached_property
@@ -98,7 +106,7 @@ class Store:
         return store_id(self._database)
 
     def wakeup(self) -> Wakeup:
-        """What a thread waits on for steps; each waiting thread has its own, and closes it."""
+        """A new wakeup for a thread that waits for steps; each thread has its own and closes it."""
         return self._database.wakeup()
 
     # writing ----------------------------------------------------------------------------------------
@@ -139,6 +147,19 @@ class Store:
         self.queue.require(claim_for)
         return self._log.control(run_id, decide, lambda db: self.queue.claim(db, claim_for, run_id))
 
+    def remove_run(self, run_id: str) -> list[str]:
+        """Delete every row of the run; the hashes of the artifacts that no other run names. See `removal`."""
+        self.reclaim(run_id, wait=True)
+        clock = self._log.clock
+        return self._database.writing(lambda db: remove_run(db, run_id, clock), notify=False)
+
+    def now(self) -> int:
+        """Microseconds by the clock that all users of the store share."""
+        return self._database.reading(lambda db: self._database.now(db, self._log.clock))
+
+    def was_removed(self, run_id: str) -> bool:
+        return self._database.reading(lambda db: was_removed(db, run_id))
+
     # scheduling -------------------------------------------------------------------------------------
 
     def claim_next(self, worker: str, run_id: str | None = None) -> ClaimedStep | None:
@@ -157,9 +178,9 @@ class Store:
         """Let another worker have the step at once."""
         self.queue.give_back(claim)
 
-    def register_worker(self, worker: str) -> None:
+    def register_worker(self, worker: str, takes_queued: bool = False) -> None:
         """Show that `worker` lives, until `release_worker`, `close` or the end of this process."""
-        self.queue.register(worker)
+        self.queue.register(worker, takes_queued)
 
     def release_worker(self, worker: str) -> None:
         """The worker is done; steps it still holds may be reclaimed."""
@@ -167,9 +188,6 @@ class Store:
 
     def beat(self, worker: str) -> None:
         self.queue.beat(worker)
-
-    def worker_alive(self, worker: str) -> bool:
-        return self.queue.alive(worker)
 
     # reading ----------------------------------------------------------------------------------------
 
@@ -184,15 +202,11 @@ class Store:
         if not found or not wanted:
             raise no_run(prefix)
         if len(found) > 1:
-            raise CodePilotError(
-                FailureKind.INVALID_SPEC,
-                f"{prefix!r} names several runs: {', '.join(found[:5])}{', …' if len(found) > 5 else ''}.",
-                next_action="Give more characters of the id; `codepilot history` lists them.",
-            )
+            raise SeveralRuns(prefix, found)
         return found[0]
 
     def history(self, limit: int = 50) -> list[RunRow]:
-        """The newest runs first."""
+        """The newest runs first, without child runs."""
         wanted = (
             runs.c.run_id,
             runs.c.state,
@@ -203,7 +217,8 @@ class Store:
             runs.c.updated_at,
             runs.c.failure_kind,
         )
-        newest = select(*wanted).order_by(runs.c.created_at.desc(), runs.c.run_id.desc()).limit(limit)
+        newest = select(*wanted).where(runs.c.parent_run_id.is_(None))
+        newest = newest.order_by(runs.c.created_at.desc(), runs.c.run_id.desc()).limit(limit)
         return [read_run_row(row) for row in self._database.reading(lambda db: db.execute(newest).all())]
 
     def events(self, run_id: str, after: int = 0, step_id: str | None = None, limit: int | None = None) -> list[Event]:
@@ -246,7 +261,7 @@ class Store:
         return {run_id: str(Unreadable(run_id, "its state", unknown)) for run_id, unknown in why.items()}
 
     def artifacts(self, run_id: str) -> list[ArtifactRow]:
-        """What the run's events name, in their order."""
+        """The artifacts that the run's events name, in their order."""
         named = artifacts.join(events, (events.c.run_id == artifacts.c.run_id) & (events.c.seq == artifacts.c.seq))
         step = (steps.c.run_id == events.c.run_id) & (steps.c.step_id == events.c.step_id)
         wanted = (
@@ -269,32 +284,19 @@ class Store:
 
     def memories(
         self,
-        kind: MemoryKind,
+        kind: MemoryKind | None = None,
         *,
         repo: str | None = None,
         language: str | None = None,
+        text: str = "",
         limit: int = NEWEST_MEMORIES,
-        timeout_sec: float = MEMORY_TIMEOUT_SEC,
+        timeout_sec: float = TIMEOUT_SEC,
     ) -> list[MemoryRow]:
-        """What runs recorded for others to learn from, the newest first. A run can do without it, so a server that
-        takes longer than the timeout is not waited for.
-        """
-        wanted = select(memories).where(memories.c.kind == kind)
-        if repo is not None:
-            wanted = wanted.where(memories.c.repo == repo)
-        if language is not None:
-            wanted = wanted.where(memories.c.language == language)
-        newest = wanted.order_by(memories.c.at.desc(), memories.c.run_id.desc(), memories.c.seq.desc()).limit(limit)
-
-        def ask(connection: Connection) -> list[MemoryRow]:
-            if self.shared:
-                connection.exec_driver_sql(f"SET LOCAL statement_timeout = {max(1, round(timeout_sec * 1000))}")
-            return [found for row in connection.execute(newest).all() for found in _read_memory(row._mapping)]
-
-        return self._database.reading(ask)
+        """What runs and people recorded for others to learn from; see `Memories.rows`."""
+        return self.memory.rows(kind, repo=repo, language=language, text=text, limit=limit, timeout_sec=timeout_sec)
 
     def iterations(self, run_id: str) -> Figures:
-        """What each iteration of the run used and achieved, and their totals."""
+        """The figures of each iteration of the run, and their totals."""
         broke = events.alias()
         before_break = select(broke.c.seq - 1).where(broke.c.run_id == run_id, broke.c.type.in_(sorted(BREAKS)))
         last = select(runs.c.last_seq).where(runs.c.run_id == run_id).scalar_subquery()
@@ -317,7 +319,7 @@ class Store:
             self._database.reading(prove)
 
     def check_all(self) -> dict[str, str]:
-        """What is wrong with each run whose rows differ from its log."""
+        """The differences between rows and log, for each run that has any."""
         return self._problems(self._every_run(), self.check)
 
     def repair(self, run_ids: Iterable[str]) -> dict[str, str]:
@@ -363,17 +365,11 @@ def _damaged(run_id: str) -> Iterator[None]:
 
 def _named(connection: Connection, wanted: str) -> list[str]:
     """The runs that `wanted` may mean, a few of them."""
-    newest = select(runs.c.run_id).order_by(runs.c.created_at.desc(), runs.c.run_id.desc())
+    own = runs.c.parent_run_id.is_(None)
+    newest = select(runs.c.run_id).where(own).order_by(runs.c.created_at.desc(), runs.c.run_id.desc())
     if wanted == "last":
         return list(connection.scalars(newest.limit(1)))
     full = wanted if wanted.startswith("r-") else f"r-{wanted}"
     if connection.scalar(select(exists().where(runs.c.run_id == full))):
         return [full]
     return list(connection.scalars(newest.where(runs.c.run_id.startswith(full, autoescape=True)).limit(6)))
-
-
-def _read_memory(row: Mapping[Any, Any]) -> Iterator[MemoryRow]:
-    """Nothing for one that is damaged or another version's: nobody could use it."""
-    with suppress(ValueError):
-        memory = _memory.validate_json(row["memory"])
-        yield MemoryRow(row["run_id"], row["seq"], row["at"], row["repo"], row["language"], memory)
