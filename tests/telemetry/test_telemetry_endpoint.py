@@ -35,15 +35,15 @@ def ask(address: str, method: str, path: str) -> tuple[int, dict[str, str], byte
     ("path", "status"), [("/metrics", 200), ("/healthz", 503), ("/readyz", 503), ("/elsewhere", 404)]
 )
 def test_queries_are_ignored_and_head_has_no_body(address: str, path: str, status: int) -> None:
-    told, headers, _ = ask(address, "GET", path)
-    assert told == status
+    reported, headers, _ = ask(address, "GET", path)
+    assert reported == status
     assert ask(address, "GET", f"{path}?x=1&y=/metrics")[:2] == (status, headers)
     assert ask(address, "HEAD", f"{path}?x=1") == (status, headers, b"")
     for proxied in (f"http://x:9100{path}", f"HTTP://{address}{path}?at=http://y/metrics"):
         assert ask(address, "GET", proxied)[:2] == (status, headers)
 
 
-def test_a_client_that_goes_away_is_not_told_of(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_client_that_goes_away_is_not_reported(capfd: pytest.CaptureFixture[str]) -> None:
     begun: list[bool] = []
 
     def health() -> Health:

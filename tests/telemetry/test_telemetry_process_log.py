@@ -1,4 +1,4 @@
-"""What a long-lived process says of itself: a JSON object a line, whatever is said, and without secrets."""
+"""What a long-lived process says of itself: a JSON object a line, whatever is reported, and without secrets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger("codepilot.engine.worker_pool")
 """
 
 
-def said(code: str, **environ: str) -> list[Any]:
+def logged(code: str, **environ: str) -> list[Any]:
     done = subprocess.run(
         [sys.executable, "-c", BEGIN + code], env=environ, capture_output=True, encoding="utf-8", timeout=60, check=True
     )
@@ -27,13 +27,13 @@ def said(code: str, **environ: str) -> list[Any]:
 
 
 def test_a_line_that_quotes_a_key_is_still_json() -> None:
-    first, second = said("log.info('it begins -----BEGIN PRIVATE KEY-----, and so on')\nlog.warning('after')")
+    first, second = logged("log.info('it begins -----BEGIN PRIVATE KEY-----, and so on')\nlog.warning('after')")
     assert (first["message"], first["event"], first["level"]) == ("it begins [redacted]", "worker_pool", "INFO")
     assert second["message"] == "after"
 
 
-def test_a_secret_that_json_escapes_is_not_told() -> None:
-    (line,) = said(
+def test_a_secret_that_json_escapes_is_not_reported() -> None:
+    (line,) = logged(
         "import os\ntry:\n    raise ValueError(os.environ['OPENAI_API_KEY'])\n"
         "except ValueError:\n    log.exception('tried %s', os.environ['OPENAI_API_KEY'])",
         OPENAI_API_KEY='pa"ss\\word1',
@@ -44,13 +44,13 @@ def test_a_secret_that_json_escapes_is_not_told() -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "ascii"])
 def test_lines_are_json_in_every_encoding(encoding: str) -> None:
-    (line,) = said(r"log.info('caf\xe9 \u2192 \U0001f600 \udcff')", PYTHONIOENCODING=encoding)
+    (line,) = logged(r"log.info('caf\xe9 \u2192 \U0001f600 \udcff')", PYTHONIOENCODING=encoding)
     assert line["message"] == "caf\xe9 \u2192 \U0001f600 \udcff"
 
 
-def test_a_thread_that_dies_is_told_as_json() -> None:
+def test_a_thread_that_dies_is_reported_as_json() -> None:
     code = "def work():\n    raise {}\nhand = threading.Thread(target=work, name='hand-1')\nhand.start()\nhand.join()"
-    (line,) = said(code.format("KeyError('x')"))
+    (line,) = logged(code.format("KeyError('x')"))
     assert (line["level"], line["message"]) == ("ERROR", "the thread hand-1 died by KeyError")
     assert line["traceback"].endswith("KeyError: 'x'")
-    assert said(code.format("SystemExit(3)")) == []
+    assert logged(code.format("SystemExit(3)")) == []

@@ -48,7 +48,7 @@ def test_what_looks_like_a_key_goes(secret: str, around: str) -> None:
         ('{"client_secret": "abcdefgh12345678ijkl"}', '{"client_secret": "[redacted]"}'),
     ],
 )
-def test_what_is_said_to_be_secret_goes_and_the_rest_stays(text: str, clean: str) -> None:
+def test_what_is_marked_as_secret_goes_and_the_rest_stays(text: str, clean: str) -> None:
     assert redact(text) == clean
 
 
@@ -126,12 +126,12 @@ HEADER = "-----BEGIN PRIVATE KEY-----"
 
 def test_every_string_of_a_document_is_redacted_by_itself() -> None:
     document: JsonObject = {
-        "quoted": [f"it said {HEADER}\nMIIE", {"deep": f"x {SECRETS[2]} y"}, 7, None, True],
+        "quoted": [f"it wrote {HEADER}\nMIIE", {"deep": f"x {SECRETS[2]} y"}, 7, None, True],
         SECRETS[2]: "a name",
         "after": "this stays",
     }
     assert redact_json(document) == {
-        "quoted": [f"it said {MASK}", {"deep": f"x {MASK} y"}, 7, None, True],
+        "quoted": [f"it wrote {MASK}", {"deep": f"x {MASK} y"}, 7, None, True],
         MASK: "a name",
         "after": "this stays",
     }
@@ -139,8 +139,8 @@ def test_every_string_of_a_document_is_redacted_by_itself() -> None:
 
 def test_a_secret_that_json_escapes_is_found() -> None:
     value = 'pa"ss\\word1'
-    clean = redact_json({"said": f"with {value} in it"}, Redactor({"OPENAI_API_KEY": value}))
-    assert clean == {"said": f"with {MASK} in it"}
+    clean = redact_json({"text": f"with {value} in it"}, Redactor({"OPENAI_API_KEY": value}))
+    assert clean == {"text": f"with {MASK} in it"}
 
 
 def test_the_name_of_a_string_tells_that_it_is_secret() -> None:
@@ -167,7 +167,7 @@ json_values = st.recursive(
 @given(st.dictionaries(st.text(), json_values))
 def test_what_is_redacted_is_the_same_shape_and_has_no_secret(document: JsonObject) -> None:
     clean = redact_json(document)
-    told = json.dumps(clean, ensure_ascii=False)
-    assert json.loads(told) == clean and len(clean) == len(document)
-    assert not any(secret.splitlines()[0] in told for secret in SECRETS)
+    reported = json.dumps(clean, ensure_ascii=False)
+    assert json.loads(reported) == clean and len(clean) == len(document)
+    assert not any(secret.splitlines()[0] in reported for secret in SECRETS)
     assert redact_json(clean) == clean

@@ -28,9 +28,15 @@ KEYS = [
     "schema_version",
     "run_id",
     "status",
+    "activity",
     "verdict",
     "confidence",
+    "confidence_parts",
+    "claimed_confidence",
+    "reason",
+    "concerns",
     "failure",
+    "test_suspect",
     "patch",
     "bundle",
     "workspace",
@@ -43,14 +49,20 @@ KEYS = [
     "regression_test",
     "gates",
     "waiting_for",
+    "approval",
     "commit",
+    "landing",
     "applied",
     "notifications",
+    "documents",
+    "answer",
     "iterations",
     "turns",
     "tokens",
     "cost_usd",
     "duration_sec",
+    "undelivered",
+    "nodes",
     "next_steps",
     "iterations_detail",
 ]
@@ -181,8 +193,8 @@ def test_neither_record_nor_report_has_secrets_and_paths_stay(tmp_path: Path) ->
     write_record(tmp_path / "r-1", run, [event], document, Redactor({"KEY_DIRECTORY": str(tmp_path)}))
     for path in (tmp_path / "r-1").iterdir():
         assert token not in path.read_text() and "[redacted]" in path.read_text(), path.name
-    told = json.loads((tmp_path / "r-1" / "report.json").read_text())
-    assert told["failure"]["message"] == "[redacted] was refused"
-    assert told["failure"]["next_action"] == "Revoke [redacted]."
-    assert told["bundle"] == str(tmp_path / "r-1")
-    assert list(told) == list(document.model_dump())
+    reported = json.loads((tmp_path / "r-1" / "report.json").read_text())
+    assert reported["failure"]["message"] == "[redacted] was refused"
+    assert reported["failure"]["next_action"] == "Revoke [redacted]."
+    assert reported["bundle"] == str(tmp_path / "r-1")
+    assert list(reported) == list(document.model_dump())

@@ -118,7 +118,7 @@ def test_a_tool_is_named_by_the_action_too(path: Path) -> None:
         ({"status": "error", "exit": "\u0663"}, None),
     ],
 )
-def test_a_turn_is_told_by_its_last_call(path: Path, ended: dict[str, str], exit_code: int | None) -> None:
+def test_a_turn_is_judged_by_its_last_call(path: Path, ended: dict[str, str], exit_code: int | None) -> None:
     calls = (
         SkillCall(skill="read_file", status="success", duration_ms=1.0),
         SkillCall.model_validate({"skill": "run_command", "duration_ms": 312.5, **ended}),
@@ -190,18 +190,18 @@ def test_a_torn_log_is_repaired_and_caught_up(
 
 
 @settings(max_examples=60, deadline=None)
-@given(step=st.none() | st.text(max_size=8), name=st.text(max_size=8), said=st.text(max_size=40))
+@given(step=st.none() | st.text(max_size=8), name=st.text(max_size=8), output=st.text(max_size=40))
 def test_whatever_an_event_says_is_one_line_that_can_be_read(
-    tmp_path_factory: pytest.TempPathFactory, step: str | None, name: str, said: str
+    tmp_path_factory: pytest.TempPathFactory, step: str | None, name: str, output: str
 ) -> None:
     path = tmp_path_factory.mktemp("log") / "r-1.jsonl"
-    told = turn(1, said=said).model_copy(update={"step_id": step, "run_id": name})
+    reported = turn(1, output=output).model_copy(update={"step_id": step, "run_id": name})
     log = RunLog(path)
-    log.write([told, turn(2)])
+    log.write([reported, turn(2)])
     log.close()
     first, second = lines(path)
     assert (first["stepId"], first["runId"]) == (step or None, name)
-    assert cast(dict[str, dict[str, str]], first["data"])["observation"]["said"] == said
+    assert cast(dict[str, dict[str, str]], first["data"])["observation"]["output"] == output
     assert second["seq"] == 2
 
 
@@ -243,7 +243,7 @@ def test_events_of_another_process_between_our_own_are_written_too(path: Path) -
 
 
 def test_a_writer_that_was_frozen_while_it_had_the_file_writes_no_line_twice(path: Path) -> None:
-    """Whoever goes on does not wait for it for ever; it looks again before it writes."""
+    """Anyone who goes on does not wait for it for ever; it looks again before it writes."""
     events = a_run(8)
     thawed = threading.Event()
 
@@ -331,8 +331,8 @@ def test_secrets_do_not_reach_the_log(path: Path) -> None:
     log = RunLog(path, Redactor({"MY_SERVICE_TOKEN": mine, "HOME": "/home/me", "SHORT_KEY": "abc"}))
     key = "sk-ant-" + "a1B2" * 10
     log.write([turn(1, stdout=f"abc {mine} {key}", **{f"key {mine}": "/home/me"}), turn(2, s="x" * 1_990 + " " + key)])
-    told = (SkillCall(skill=mine, status="success"), SkillCall(skill=key, status="success"))
-    for calls in (told, told[:1]):
+    reported = (SkillCall(skill=mine, status="success"), SkillCall(skill=key, status="success"))
+    for calls in (reported, reported[:1]):
         log.write([event(log.last_seq + 1, EventType.TURN_FINISHED, TurnFinished(turn=3, observation={}, calls=calls))])
     log.close()
     text = path.read_text()
@@ -352,7 +352,7 @@ def test_the_name_of_a_field_tells_that_it_is_secret(path: Path) -> None:
     assert "abcdefgh12345678" not in path.read_text() and "kept" in path.read_text()
 
 
-def test_a_full_disk_is_said_and_leaves_whole_lines(path: Path) -> None:
+def test_a_full_disk_is_reported_and_leaves_whole_lines(path: Path) -> None:
     log = RunLog(path)
     log.write(a_run(3))
     before = path.read_bytes()

@@ -12,11 +12,9 @@ from codepilot.core.events import (
     EventDraft,
     EventType,
     PatchProposed,
-    ReviewRecorded,
     State,
     StepStarted,
     TaskSpecRecorded,
-    TestsJudged,
     TurnStarted,
     Usage,
 )
@@ -27,8 +25,8 @@ from codepilot.telemetry import Redactor, timeline, transcript
 SECOND = 1_000_000
 
 
-class Told:
-    """A run told event by event, with a clock of its own."""
+class Recorded:
+    """A run recorded event by event, with a clock of its own."""
 
     def __init__(self) -> None:
         self.now = 1_700_000_000 * SECOND
@@ -49,10 +47,10 @@ class Told:
         run = self.run
         self.add([EventDraft(type=kind, data=data, step_id=run.step_id, attempt=run.attempt)])
 
-    def step(self, seconds: int, outcome: Outcome, *said: tuple[EventType, Contract]) -> None:
+    def step(self, seconds: int, outcome: Outcome, *message: tuple[EventType, Contract]) -> None:
         self.say(EventType.STEP_STARTED, StepStarted(worker="w", fence=1))
         self.now += seconds * SECOND
-        for kind, data in said:
+        for kind, data in message:
             self.say(kind, data)
         self.add(decide(self.run, outcome, now=self.now))
 
@@ -64,22 +62,22 @@ GREEN = TestResult(passed=True, cmd=("pytest",), exit_code=0, failed_tests_befor
 APPROVED = Review(verdict="APPROVE", patch_loc=3)
 
 
-def told_to_the_end() -> Told:
-    told = Told()
-    told.step(2, Succeeded())
-    told.step(14, Succeeded(), TURN, TURN, TURN)
-    told.step(22, Succeeded(), TURN)
+def finished_recording() -> Recorded:
+    reported = Recorded()
+    reported.step(2, Succeeded())
+    reported.step(14, Succeeded(), TURN, TURN, TURN)
+    reported.step(22, Succeeded(), TURN)
     proposed = PatchProposed(patch=PATCH, diff=DIFF, tree="0" * 40, snapshot="snap")
-    told.step(91, Succeeded(), TURN, (EventType.PATCH_PROPOSED, proposed))
-    told.step(58, Succeeded(), (EventType.TESTS_JUDGED, TestsJudged(result=GREEN)))
-    told.step(29, Succeeded(), (EventType.REVIEW_RECORDED, ReviewRecorded(review=APPROVED)))
-    told.step(8, Succeeded())
-    return told
+    reported.step(91, Succeeded(), TURN, (EventType.PATCH_PROPOSED, proposed))
+    reported.step(58, Succeeded(), (EventType.TESTS_JUDGED, GREEN))
+    reported.step(29, Succeeded(), (EventType.REVIEW_RECORDED, APPROVED))
+    reported.step(8, Succeeded())
+    return reported
 
 
-def test_a_finished_run_is_told_in_the_documented_shape() -> None:
-    told = told_to_the_end()
-    document = timeline(told.run, told.events)
+def test_a_finished_run_is_reported_in_the_documented_shape() -> None:
+    reported = finished_recording()
+    document = timeline(reported.run, reported.events)
     assert document == {
         "runId": "r-1",
         "task": "Fix NPE in strip()",
@@ -102,16 +100,16 @@ def test_a_finished_run_is_told_in_the_documented_shape() -> None:
 
 
 def test_pauses_and_crashes_are_free() -> None:
-    told = Told()
-    told.step(3, Paused())
-    told.now += 1_000 * SECOND
-    told.add(decide_resume(told.run))
-    told.say(EventType.STEP_STARTED, StepStarted(worker="w", fence=3))
-    told.now += 2 * SECOND
-    told.say(*TURN)
-    told.now += 500 * SECOND
-    told.step(4, Succeeded())
-    document = timeline(told.run, told.events)
+    reported = Recorded()
+    reported.step(3, Paused())
+    reported.now += 1_000 * SECOND
+    reported.add(decide_resume(reported.run))
+    reported.say(EventType.STEP_STARTED, StepStarted(worker="w", fence=3))
+    reported.now += 2 * SECOND
+    reported.say(*TURN)
+    reported.now += 500 * SECOND
+    reported.step(4, Succeeded())
+    document = timeline(reported.run, reported.events)
     assert document["steps"][0]["durationSec"] == 9.0
     assert document["totalDurationSec"] == 9.0
     assert document["status"] == State.MAP_REPO
@@ -119,11 +117,11 @@ def test_pauses_and_crashes_are_free() -> None:
 
 
 def test_a_run_that_was_cancelled_has_a_timeline_too() -> None:
-    told = Told()
-    told.say(EventType.STEP_STARTED, StepStarted(worker="w", fence=1))
-    told.now += 5 * SECOND
-    told.add(decide_cancel(told.run))
-    document = timeline(told.run, told.events)
+    reported = Recorded()
+    reported.say(EventType.STEP_STARTED, StepStarted(worker="w", fence=1))
+    reported.now += 5 * SECOND
+    reported.add(decide_cancel(reported.run))
+    document = timeline(reported.run, reported.events)
     assert document["status"] == "ABORTED"
     assert document["steps"] == [{"role": "INIT", "durationSec": 5.0, "status": "CANCELLED", "attempt": 1}]
     assert document["patch"] is None
@@ -131,9 +129,9 @@ def test_a_run_that_was_cancelled_has_a_timeline_too() -> None:
 
 
 def test_the_transcript_is_every_event_whole() -> None:
-    told = told_to_the_end()
-    lines = transcript(told.events).splitlines()
-    assert [Event.model_validate_json(line) for line in lines] == told.events
+    reported = finished_recording()
+    lines = transcript(reported.events).splitlines()
+    assert [Event.model_validate_json(line) for line in lines] == reported.events
     assert transcript([]) == b""
 
 
@@ -143,26 +141,29 @@ PEM = "-----BEGIN RSA PRIVATE KEY-----"
 
 def test_what_one_event_quotes_cuts_no_other_off() -> None:
     """Of a key whose end is not there everything goes that could be of it, and no more."""
-    told = Told()
-    said = (EventType.TURN_STARTED, TurnStarted(turn=1, action={"code": f'find("{PEM}")\n', TOKEN: "x"}, usage=Usage()))
-    told.step(1, Succeeded(), said, TURN)
-    lines = transcript(told.events).splitlines()
-    assert len(lines) == len(told.events)
+    reported = Recorded()
+    message = (
+        EventType.TURN_STARTED,
+        TurnStarted(turn=1, action={"code": f'find("{PEM}")\n', TOKEN: "x"}, usage=Usage()),
+    )
+    reported.step(1, Succeeded(), message, TURN)
+    lines = transcript(reported.events).splitlines()
+    assert len(lines) == len(reported.events)
     read = [Event.model_validate_json(line) for line in lines]
-    quoting = next(place for place, event in enumerate(told.events) if event.type is EventType.TURN_STARTED)
+    quoting = next(place for place, event in enumerate(reported.events) if event.type is EventType.TURN_STARTED)
     assert read[quoting].data == TurnStarted(
         turn=1, action={"code": 'find("[redacted]', "[redacted]": "x"}, usage=Usage()
     )
-    assert read[:quoting] + read[quoting + 1 :] == told.events[:quoting] + told.events[quoting + 1 :]
+    assert read[:quoting] + read[quoting + 1 :] == reported.events[:quoting] + reported.events[quoting + 1 :]
 
 
 def test_secrets_of_this_process_are_in_neither() -> None:
-    told = Told()
+    reported = Recorded()
     task = TaskSpec(task_id="t-1", goal=Goal(natural=f'use {TOKEN} and pa"ss\\word1'), repo="/r")
-    told.events.clear()
-    told.add(start(task, "r-1"))
+    reported.events.clear()
+    reported.add(start(task, "r-1"))
     clean = Redactor({"OPENAI_API_KEY": 'pa"ss\\word1'})
-    first = Event.model_validate_json(transcript(told.events, clean).splitlines()[0])
+    first = Event.model_validate_json(transcript(reported.events, clean).splitlines()[0])
     assert isinstance(first.data, TaskSpecRecorded)
     assert first.data.task.goal.natural == "use [redacted] and [redacted]"
-    assert timeline(told.run, told.events, clean)["task"] == "use [redacted] and [redacted]"
+    assert timeline(reported.run, reported.events, clean)["task"] == "use [redacted] and [redacted]"

@@ -1,12 +1,15 @@
-"""What each iteration of a run took and gave. An iteration begins where IMPLEMENT is entered; number 0 leads to it."""
+"""The figures of each iteration of a run. An iteration starts at IMPLEMENT; number 0 is everything before the first."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from codepilot.core.artifacts import TestResult
 from codepilot.core.contract import Contract
 from codepilot.core.events import (
+    ContextCondensed,
     Event,
     EventType,
+    ModelAnswered,
     ModelAsked,
     PatchProposed,
     ProofRecorded,
@@ -17,12 +20,12 @@ from codepilot.core.events import (
     StepFailed,
     StepQueued,
     StepStarted,
-    TestsJudged,
     TurnStarted,
     Usage,
     Verdict,
 )
-from codepilot.core.run import ASKED, Spent, charge, paid
+from codepilot.core.failures import Failure
+from codepilot.core.run import ASKED, UNCHARGED, Spent, charge, paid
 
 
 class StateFigures(Contract):
@@ -45,7 +48,8 @@ class IterationFigures(Contract):
     tokens: int
     input_tokens: int
     output_tokens: int
-    cost_usd: float
+    cost_usd: float | None
+    """Null if the price of some tokens is unknown."""
     files: tuple[str, ...]
     tests_passed: int | None
     tests_failed: int | None
@@ -63,7 +67,8 @@ class Figures(Contract):
     duration_sec: float
     turns: int
     tokens: int
-    cost_usd: float
+    cost_usd: float | None
+    """Null if the price of some tokens is unknown."""
     success_rate: float | None
     iterations: tuple[IterationFigures, ...]
 
@@ -119,6 +124,8 @@ class _Reading:
     judged: list[bool] = field(default_factory=list)
     asked: Usage | None = None
     """As of a run: what the last call of a model was charged, until its reply tells what it used."""
+    calls: dict[str, Usage] = field(default_factory=dict)
+    """The same of calls through the model gateway, by their names."""
 
 
 _RESTS = frozenset({EventType.STEP_SUCCEEDED, EventType.STEP_FAILED, EventType.STEP_SKIPPED, EventType.RUN_FINISHED})
@@ -128,7 +135,7 @@ COUNTED = (
     _RESTS
     | _WAITS
     | BREAKS
-    | {EventType.MODEL_ASKED, EventType.TURN_STARTED}
+    | {EventType.MODEL_ASKED, EventType.MODEL_ANSWERED, EventType.TURN_STARTED}
     | {EventType.PATCH_PROPOSED, EventType.TESTS_JUDGED, EventType.PROOF_RECORDED}
 )
 """Events that figures are made of. Of the others only the time counts, and only of a run's last and of those right
@@ -144,6 +151,7 @@ def figures(events: Iterable[Event]) -> Figures | None:
     if not reading.run_id:
         return None
     iterations = tuple(_figures_of(iteration) for iteration in reading.iterations)
+    costs = [one.cost_usd for one in iterations]
     return Figures(
         run_id=reading.run_id,
         state=reading.state,
@@ -152,7 +160,7 @@ def figures(events: Iterable[Event]) -> Figures | None:
         duration_sec=round(sum(one.duration_sec for one in iterations), 3),
         turns=sum(one.turns for one in iterations),
         tokens=sum(one.tokens for one in iterations),
-        cost_usd=round(sum(one.cost_usd for one in iterations), 9),
+        cost_usd=None if None in costs else round(sum(cost or 0.0 for cost in costs), 9),
         success_rate=sum(reading.judged) / len(reading.judged) if reading.judged else None,
         iterations=iterations,
     )
@@ -170,6 +178,14 @@ def _read(reading: _Reading, event: Event) -> None:
     match event.data:
         case StepStarted():
             reading.asked = None
+            reading.calls.clear()
+        case ModelAsked(estimate=estimate, call=call) if call:
+            reading.calls[call] = paid(estimate)
+            iteration.spent = charge(iteration.spent, paid(estimate))
+        case ModelAnswered(call=call, usage=usage) if call in reading.calls:
+            iteration.spent = charge(iteration.spent, paid(usage), reading.calls.pop(call))
+            iteration.input_tokens += usage.input_tokens
+            iteration.output_tokens += usage.output_tokens
         case ModelAsked(estimate=estimate):
             reading.asked = paid(estimate)
             iteration.spent = charge(iteration.spent, reading.asked)
@@ -178,13 +194,21 @@ def _read(reading: _Reading, event: Event) -> None:
             iteration.input_tokens += usage.input_tokens
             iteration.output_tokens += usage.output_tokens
             reading.asked = None
+        case ContextCondensed() if reading.asked is not None:
+            iteration.spent = charge(iteration.spent, Usage(), reading.asked)
+            reading.asked = None
         case PatchProposed(patch=patch):
             iteration.files.update(dict.fromkeys(patch.touched_files))
-        case TestsJudged(result=result):
+        case TestResult() as result:
             iteration.passed = result.summary.passed
             iteration.failed = len(result.summary.failed or result.failed_tests_after) + len(result.summary.errors)
             reading.judged.append(result.passed)
-        case StepFailed(failure=failure) | RunBlocked(failure=failure):
+        case RunBlocked(failure=None):
+            pass
+        case StepFailed(failure=Failure() as failure) | RunBlocked(failure=Failure() as failure):
+            if reading.asked is not None and failure.details.get(UNCHARGED) is True:
+                iteration.spent = charge(iteration.spent, Usage(), reading.asked)
+                reading.asked = None
             iteration.errors.append(failure.message)
         case ProofRecorded(verdict=verdict):
             reading.verdict = verdict
@@ -228,7 +252,7 @@ def _figures_of(iteration: _Iteration) -> IterationFigures:
         tokens=iteration.spent.tokens,
         input_tokens=iteration.input_tokens,
         output_tokens=iteration.output_tokens,
-        cost_usd=iteration.spent.cost_usd,
+        cost_usd=iteration.spent.known_cost_usd,
         files=tuple(iteration.files),
         tests_passed=iteration.passed,
         tests_failed=iteration.failed,

@@ -57,7 +57,7 @@ class LogLines:
         self.roles: dict[str, str] = {}
 
     def learn(self, events: Iterable[Event]) -> None:
-        """Which steps these events speak of."""
+        """The steps that these events belong to."""
         for event in events:
             if isinstance(event.data, StepQueued) and event.step_id:
                 self.roles[event.step_id] = event.data.state

@@ -43,6 +43,13 @@ class Metric:
         if self._registry.enabled:
             self._child(labels).observe(value)
 
+    def forget(self, **labels: str) -> None:
+        """Show a label set no more: what it was about has ended."""
+        values = tuple(labels.values())
+        if values in self._series:
+            self._series.discard(values)
+            self.make().remove(*values)
+
     def make(self) -> Any:
         """The library's metric."""
         import prometheus_client
@@ -119,4 +126,4 @@ class Metrics:
 
 
 METRICS = Metrics(enabled=False)
-"""The metrics that `/metrics` of this process shows. Whoever serves them enables them."""
+"""The metrics that `/metrics` of this process shows. The server of the page enables them."""

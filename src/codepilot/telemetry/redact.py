@@ -47,7 +47,7 @@ def redact(text: str) -> str:
 
 
 class Redactor:
-    """`redact`, and the very values of the environment's variables whose names speak of secrets, and of `secrets`."""
+    """Does what `redact` does, and removes `secrets` and the values of variables that are named like secrets."""
 
     def __init__(self, environ: Mapping[str, str] | None = None, secrets: Iterable[str] = ()) -> None:
         named = (value for name, value in (environ or {}).items() if SECRET_NAME.search(name))
@@ -78,7 +78,7 @@ def redact_json(document: JsonObject, clean: Clean = redact) -> JsonObject:
 
 
 def redact_named(name: str, text: str, clean: Clean = redact) -> str:
-    """`text` without secrets; its name may be what tells that it is one."""
+    """`text` without secrets. Its name may show that it is one."""
     head = f'"{name}": "'
     cleaned = clean(head + text)
     return cleaned.removeprefix(head) if cleaned.startswith(head) else clean(text)

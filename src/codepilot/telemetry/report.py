@@ -3,15 +3,18 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from codepilot.core.approval import WaitingFor
-from codepilot.core.artifacts import Gate, RegressionTest, TestSummary
+from codepilot.core.approval import ApprovalRequested, WaitingFor
+from codepilot.core.artifacts import Concern, Gate, RegressionTest, TestSummary
 from codepilot.core.commit import CommitRecorded
 from codepilot.core.contract import Contract, JsonObject
-from codepilot.core.events import PatchApplied, State, Verdict
+from codepilot.core.events import TERMINAL, PatchApplied, State, Verdict
 from codepilot.core.failures import Failure, FailureKind, Origin
+from codepilot.core.landing import Landed, LandingQueued, LandingRefused
 from codepilot.core.run import Run
-from codepilot.core.task import FollowUp
+from codepilot.core.suspect import SuspectTest, suspect_of
+from codepilot.core.task import FollowUp, TaskKind
 from codepilot.telemetry.figures import IterationFigures
+from codepilot.telemetry.plan import PlanPart, plan_parts
 from codepilot.telemetry.redact import Clean, redact, redact_json
 
 SCHEMA_VERSION: Literal[1] = 1
@@ -53,9 +56,22 @@ class Report(Contract):
     schema_version: Literal[1] = SCHEMA_VERSION
     run_id: str | None
     status: State
+    activity: Literal["queued", "working", "interrupted"] | None = None
+    """The activity of a run that has neither ended nor waits."""
     verdict: Verdict | None
     confidence: float
+    """Computed from the evidence of the proof; never the agent's own claim."""
+    confidence_parts: dict[str, float] = {}
+    """The ingredients of the confidence, each from 0 to 1."""
+    claimed_confidence: float | None = None
+    """The agent's own description of its change. It does not affect the verdict."""
+    reason: str = ""
+    """Why the verdict is what it is."""
+    concerns: tuple[Concern, ...] = ()
+    """The reasons to doubt that the change is general."""
     failure: ReportedFailure | None
+    test_suspect: SuspectTest | None = None
+    """The evidence that the named test may be wrong, if the run ended with that failure."""
     patch: str | None
     bundle: str | None
     workspace: str | None
@@ -70,20 +86,32 @@ class Report(Contract):
     gates: tuple[Gate, ...] = ()
     """The gates, as they were judged last."""
     waiting_for: WaitingFor | None = None
+    approval: ApprovalRequested | None = None
+    """What a person is asked, if that is what the run waits for."""
     commit: CommitRecorded | None = None
-    """Where the change is a commit on a branch of the user's own repository."""
+    landing: LandingQueued | Landed | LandingRefused | None = None
+    """The commit on a branch of the user's own repository."""
     applied: PatchApplied | None = None
     """The checkout that the change was written into, and its files there."""
     notifications: tuple[ReportedNotification, ...] = ()
     """One for each time that the run came to an end, if the task asks for it."""
+    documents: dict[str, str] = {}
+    """Documents of the run for people, by name: the answer to a question; plan, commands and diff of a dry run."""
+    answer: str | None = None
+    """The answer to a question about the repository."""
     iterations: int
     turns: int
     tokens: int
-    cost_usd: float
+    cost_usd: float | None
+    """Null if the price of some tokens is unknown."""
     duration_sec: float
+    undelivered: tuple[str, ...] = ()
+    """Messages of people that no agent got before the run ended."""
+    nodes: tuple[PlanPart, ...] = ()
+    """The parts of the plan, and what became of each."""
     next_steps: tuple[FollowUp, ...] = ()
     iterations_detail: tuple[IterationFigures, ...] = ()
-    """What each iteration took and gave; number 0 is what leads to the first."""
+    """The figures of each iteration; number 0 is everything before the first."""
 
 
 def report(
@@ -106,7 +134,12 @@ def report(
         status=status or run.state,
         verdict=run.verdict if State.DONE in (status, run.state) else None,
         confidence=run.confidence,
+        confidence_parts=proof.confidence_parts if proof else {},
+        claimed_confidence=run.proposal.patch.confidence if run.proposal and not run.proposal.patch.searched else None,
+        reason=proof.reason if proof else "",
+        concerns=proof.concerns if proof else (),
         failure=None if failure is None else reported(failure),
+        test_suspect=suspect_of(failure),
         patch=patch,
         bundle=bundle or run.bundle,
         workspace=workspace,
@@ -118,17 +151,27 @@ def report(
         suite=proof.suite if proof else tested.suite if tested else run.baseline.suite if run.baseline else "none",
         gates=tested.gates if tested else (),
         waiting_for=run.waiting_for,
+        approval=run.open_request,
         regression_test=proof.regression_test if proof else None,
         commit=run.committed,
+        landing=run.landing,
         applied=applied,
+        documents={name: ref.uri for name, ref in run.documents.items()},
         iterations=run.spent.iterations,
         turns=run.spent.turns,
         tokens=run.spent.tokens,
-        cost_usd=run.spent.cost_usd,
+        cost_usd=run.spent.known_cost_usd,
         duration_sec=round(run.spent.wall_us / 1e6, 3),
+        undelivered=_undelivered(run, status or run.state),
+        nodes=plan_parts(run.plan, run.children),
         next_steps=tuple(next_steps),
         iterations_detail=tuple(iterations_detail),
     )
+
+
+def _undelivered(run: Run, status: State) -> tuple[str, ...]:
+    waiting = [one.text for one in run.asked_of_session if one.kind == "message"]
+    return (*run.undelivered, *(waiting if status in TERMINAL else ()))
 
 
 def reported(failure: Failure) -> ReportedFailure:
@@ -136,7 +179,7 @@ def reported(failure: Failure) -> ReportedFailure:
 
 
 def refusal(failure: Failure) -> Report:
-    """The document of a command that ended before there was a run, or beside one."""
+    """The document of a command that ended without a run."""
     return Report(
         run_id=None,
         status=State.FAILED,
@@ -171,9 +214,13 @@ def report_json(document: Report, clean: Clean = redact) -> JsonObject:
 
 
 def exit_code(run: Run, *, accept_plausible: bool = False) -> int:
-    """What the command line returns for a run that is no longer being worked on."""
+    """The exit code for a run that is no longer at work."""
     match run.state:
         case State.DONE:
+            if run.task.kind is TaskKind.QUESTION:
+                return EXIT_VERIFIED if "answer" in run.documents else EXIT_NOT_FOUND
+            if run.task.kind is TaskKind.PROMPT:
+                return EXIT_VERIFIED
             if run.proposal is None or run.verdict is None:
                 return EXIT_NOT_FOUND
             return EXIT_VERIFIED if run.verdict == "confirmed" or accept_plausible else EXIT_PLAUSIBLE

@@ -1,4 +1,4 @@
-"""A run's log file: each event once and in order, whichever process writes it."""
+"""A run's log file: each event once and in order, from any process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TAIL_BLOCK = 64 * 1024
 
 
 class RunLog:
-    """The log file of one run. Each event is written once, in order, whatever happened to the process before.
+    """The log file of one run. Each event is written once and in order, also after a crash.
 
     `missing` returns the run's events between two places; with it, events that another process recorded
     (a request to pause, say) are written in their place too.
@@ -76,7 +76,7 @@ class RunLog:
                 fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def _look(self) -> bool:
-        """Whether the file is as we left it; if not, what others have written is known now."""
+        """True if the file is unchanged since our last write; otherwise read what others wrote."""
         if os.fstat(self._file).st_size == self._size:
             return True
         self._last_seq = self._repair()
@@ -159,7 +159,7 @@ def _opened(path: Path) -> int:
 
 
 def _lock(file: int) -> bool:
-    """Whether the file could be locked. One who was frozen while he had it is not waited for longer than a moment."""
+    """True if the file could be locked. A frozen holder is waited for only briefly."""
     for wait in (0.001, 0.01, 0.1, 0.5, 0.0):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -173,7 +173,7 @@ def _lock(file: int) -> bool:
 
 
 def _line_ends(tail: bytes) -> Iterable[int]:
-    """Where the lines of `tail` end, last first."""
+    """The ends of the lines of `tail`, last first."""
     stop = tail.rfind(b"\n")
     while stop >= 0:
         yield stop
@@ -181,6 +181,8 @@ def _line_ends(tail: bytes) -> Iterable[int]:
 
 
 def _parse(text: bytes) -> LogLine | None:
+    if text != text.strip():  # JSON allows space around a document, and no line of ours has any
+        return None
     try:
         return LogLine.model_validate_json(text)
     except ValueError:

@@ -4,14 +4,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from codepilot.core.artifacts import Review, TestResult
 from codepilot.core.contract import Contract, JsonObject, canonical_json
 from codepilot.core.events import (
     Event,
     EventType,
-    ReviewRecorded,
     State,
     StepQueued,
-    TestsJudged,
     TurnStarted,
 )
 from codepilot.core.run import Run
@@ -122,9 +121,9 @@ def _read(step: _Step, event: Event) -> None:
     match event.data:
         case TurnStarted(usage=usage):
             step.turns += usage.turns
-        case TestsJudged(result=result):
+        case TestResult() as result:
             step.exit_code = result.exit_code
-        case ReviewRecorded(review=review):
+        case Review() as review:
             step.verdict = review.verdict
     if event.type is EventType.STEP_STARTED:
         step.start(event.at)
@@ -140,7 +139,7 @@ def _seconds(us: int) -> float:
 
 
 def transcript(events: Iterable[Event], clean: Clean = redact) -> bytes:
-    """Each event is redacted by itself: whatever one of them quotes, the others stay."""
+    """Each event is redacted by itself, so that one event cannot spoil the others."""
     return "".join(f"{_line(event, clean)}\n" for event in events).encode()
 
 
