@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from kept_snapshots import fetch, keep
 from object_streams import contents, pieces, stored
 
-from codepilot.core.artifacts import ArtifactType
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.store import FileArtifacts
 from codepilot.workspace import ObjectStore, Workspace
@@ -82,13 +82,12 @@ def test_a_snapshot_outlives_its_workspace_in_the_artifact_store(
     artifacts = FileArtifacts(tmp_path / "artifacts")
     workspace = furnished(tmp_path, objects)
     snapshot, expected = workspace.snapshot(), state(workspace.tree_path)
-    ref = workspace.keep_snapshot(snapshot.id, artifacts)
-    assert ref.type is ArtifactType.SNAPSHOT and artifacts.has(ref)
-    assert workspace.keep_snapshot(snapshot.id, artifacts) == ref
+    ref = keep(workspace, artifacts, snapshot.id)
+    assert keep(workspace, artifacts, snapshot.id) == ref
     workspace.delete()
     again = Workspace(tmp_path / "again", objects)
     again.create(stored(objects))
-    again.restore(again.fetch_snapshot(ref, artifacts).id)
+    again.restore(fetch(again, artifacts, ref).id)
     assert state(again.tree_path) == expected
 
 
@@ -99,7 +98,7 @@ def test_a_kept_snapshot_comes_up_exactly_on_another_machine(
     here = FileArtifacts(tmp_path / "here/artifacts")
     workspace = furnished(tmp_path / "here", objects)
     snapshot, expected = workspace.snapshot(), state(workspace.tree_path)
-    ref = workspace.keep_snapshot(snapshot.id, here, whole)
+    ref = keep(workspace, here, snapshot.id, whole=whole)
     base = b"".join(objects.export(stored(objects)))
     shutil.copytree(tmp_path / "here/artifacts", tmp_path / "there/artifacts")
     workspace.delete()
@@ -110,7 +109,7 @@ def test_a_kept_snapshot_comes_up_exactly_on_another_machine(
         empty = store.write_tree({})
         again = Workspace(tmp_path / "there/ws", store)
         again.create(empty if whole else store.receive([base]))
-        fetched = again.fetch_snapshot(ref, there)
+        fetched = fetch(again, there, ref)
         assert (fetched.id, fetched.tree) == (snapshot.id, snapshot.tree)
         again.restore(fetched.id)
         assert state(again.tree_path) == expected
@@ -120,9 +119,9 @@ def test_a_kept_snapshot_comes_up_exactly_on_another_machine(
 def test_a_damaged_or_swapped_archive_is_refused_and_leaves_nothing(tmp_path: Path, objects: ObjectStore) -> None:
     artifacts = FileArtifacts(tmp_path / "artifacts")
     workspace = furnished(tmp_path, objects)
-    ref = workspace.keep_snapshot(workspace.snapshot().id, artifacts)
+    ref = keep(workspace, artifacts)
     (workspace.tree_path / "later").write_bytes(b"later")
-    later = workspace.keep_snapshot(workspace.snapshot().id, artifacts)
+    later = keep(workspace, artifacts)
     again = Workspace(tmp_path / "again", objects)
     again.create(stored(objects))
     again.scan()
@@ -133,10 +132,10 @@ def test_a_damaged_or_swapped_archive_is_refused_and_leaves_nothing(tmp_path: Pa
     for bad in (b"", good[:-1], good[: len(good) // 2], good + b"x", swapped, *flips):
         artifacts.path(ref).write_bytes(bad)
         with pytest.raises(CodePilotError):
-            again.fetch_snapshot(ref, artifacts)
+            fetch(again, artifacts, ref)
         assert contents(store) == before
     artifacts.path(ref).unlink()
     with pytest.raises(CodePilotError):
-        again.fetch_snapshot(ref, artifacts)
+        fetch(again, artifacts, ref)
     artifacts.path(ref).write_bytes(good)
-    again.restore(again.fetch_snapshot(ref, artifacts).id)
+    again.restore(fetch(again, artifacts, ref).id)

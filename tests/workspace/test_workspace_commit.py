@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from user_repo import Repo, read_state
 
+from codepilot.core.commit import commit_message
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.workspace import Base, Commit, Entry, ObjectStore, pin_base, refuse_branch, write_commit
+from codepilot.workspace import Base, Commit, Entry, ObjectStore, landed_before, pin_base, refuse_branch, write_commit
 from codepilot.workspace.trees import EXECUTABLE, FILE, SYMLINK
 
 BRANCH = "codepilot/r-1"
@@ -58,8 +59,8 @@ def listed(repo: Repo, commit: str) -> dict[str, tuple[str, str]]:
 def aside(repo: Repo) -> dict[str, object]:
     """All that must stay as it is: files, index, HEAD, stash, configuration and every other branch."""
     git = {
-        path: told
-        for path, told in repo.fingerprint().items()
+        path: reported
+        for path, reported in repo.fingerprint().items()
         if not path.startswith(("objects", "refs/heads", "logs/refs/heads"))
     }
     others = [ref for ref in repo.git("for-each-ref").splitlines() if "codepilot/" not in ref]
@@ -69,11 +70,11 @@ def aside(repo: Repo) -> dict[str, object]:
 def refused(repo: Repo, objects: ObjectStore, wanted: Wanted, branch: str = BRANCH) -> CodePilotError:
     """What forbids a commit; nothing of it may be left behind then."""
     before, refs = aside(repo), repo.git("for-each-ref")
-    with pytest.raises(CodePilotError) as told:
+    with pytest.raises(CodePilotError) as reported:
         made(repo, objects, wanted, branch)
     assert (aside(repo), repo.git("for-each-ref")) == (before, refs)
     assert unreachable_commits(repo) == []
-    return told.value
+    return reported.value
 
 
 def unreachable_commits(repo: Repo) -> list[str]:
@@ -125,9 +126,9 @@ def test_one_commit_holds_the_base_with_the_change_and_nothing_else_moves(
     assert [tree[path][0] for path in ("tool.sh", "run.sh", "new/link")] == [FILE, EXECUTABLE, SYMLINK]
     raw = subprocess.run(["git", "show", f"{commit}:shop.py"], cwd=repo.path, capture_output=True, check=True)
     assert raw.stdout == b"a = 2\r\n\xff"
-    told = repo.git("show", "-s", "--format=%an <%ae>|%cn <%ce>|%at|%ct|%B", commit)
+    reported = repo.git("show", "-s", "--format=%an <%ae>|%cn <%ce>|%at|%ct|%B", commit)
     who = "CodePilot <codepilot@localhost>"
-    assert told.strip() == f"{who}|{who}|1700000000|1700000000|mend it\n\nRun: r-1"
+    assert reported.strip() == f"{who}|{who}|1700000000|1700000000|mend it\n\nRun: r-1"
     assert repo.git("fsck", "--strict") == ""
     assert unreachable_commits(repo) == []
 
@@ -144,7 +145,7 @@ def test_made_again_it_is_the_same_commit_and_half_made_it_is_completed(shop: Re
     assert made(shop, objects, EVERYTHING) == commit
 
 
-def test_a_configuration_that_would_change_the_commit_or_run_something_is_not_heard(
+def test_a_configuration_that_would_change_the_commit_or_run_something_is_ignored(
     shop: Repo, objects: ObjectStore, tmp_path: Path
 ) -> None:
     plain = made(shop, objects, EVERYTHING)
@@ -263,10 +264,10 @@ def test_another_repository_at_the_place_and_none_are_refused(
     other.commit()
     inside = shop.path / "notes"
     for place in (empty.path, other.path, inside, tmp_path / "nowhere"):
-        with pytest.raises(CodePilotError) as told:
+        with pytest.raises(CodePilotError) as reported:
             write_commit(place, objects, wanted, BRANCH)
-        assert told.value.kind is FailureKind.REPO_UNREACHABLE
-        assert "codepilot apply RUN --branch" in told.value.failure.advice
+        assert reported.value.kind is FailureKind.REPO_UNREACHABLE
+        assert "codepilot apply RUN --branch" in reported.value.failure.advice
     assert unreachable_commits(other) == []
 
 
@@ -283,12 +284,12 @@ def test_a_repository_that_cannot_be_written_is_refused(shop: Repo, objects: Obj
         place = shop.path / f".git/objects/{number:02x}"
         if not place.exists():
             place.touch()
-    with pytest.raises(CodePilotError, match="cannot write to") as told:
+    with pytest.raises(CodePilotError, match="cannot write to") as reported:
         write_commit(shop.path, objects, wanted, BRANCH)
-    assert told.value.kind is FailureKind.REPO_UNREACHABLE
+    assert reported.value.kind is FailureKind.REPO_UNREACHABLE
 
 
-def test_a_lock_that_stays_is_told_in_gits_words(
+def test_a_lock_that_stays_is_reported_in_gits_words(
     shop: Repo, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from codepilot.workspace import commit
@@ -299,7 +300,7 @@ def test_a_lock_that_stays_is_told_in_gits_words(
         made(shop, objects, EVERYTHING, "locked")
 
 
-def test_whoever_is_stopped_at_the_last_moment_leaves_no_commit(shop: Repo, objects: ObjectStore) -> None:
+def test_anyone_who_is_stopped_at_the_last_moment_leaves_no_commit(shop: Repo, objects: ObjectStore) -> None:
     def stop() -> None:
         raise KeyboardInterrupt
 
@@ -312,10 +313,10 @@ def test_whoever_is_stopped_at_the_last_moment_leaves_no_commit(shop: Repo, obje
 def test_a_branch_that_has_no_place_is_known_beforehand(shop: Repo) -> None:
     shop.git("branch", "codepilot")
     for name in ("codepilot", "codepilot/{run}"):
-        with pytest.raises(CodePilotError) as told:
+        with pytest.raises(CodePilotError) as reported:
             refuse_branch(shop.path, name)
-        assert told.value.kind is FailureKind.INVALID_SPEC
-        assert "apply" not in told.value.failure.advice, "there is no run yet"
+        assert reported.value.kind is FailureKind.INVALID_SPEC
+        assert "apply" not in reported.value.failure.advice, "there is no run yet"
     refuse_branch(shop.path, "codepilots/{run}")
 
 
@@ -333,3 +334,16 @@ def test_what_root_commits_belongs_to_whom_the_repository_belongs(objects: Objec
         base = pin_base(repo.path, objects)
         write_commit(repo.path, objects, changed(objects, base, EVERYTHING), BRANCH)
         assert {path.lstat().st_uid for path in repo.path.rglob("*")} == {owner}
+
+
+def test_only_a_commit_of_a_run_says_that_the_run_has_landed(shop: Repo, objects: ObjectStore) -> None:
+    """An agent's words are a line of the message; they cannot name another run as landed."""
+    first = shop.git("rev-parse", "HEAD").strip()
+    for run, said in (("r-1", "Run: r-2"), ("r-3", "done")):
+        message = commit_message("mend it", said, run, "confirmed: all well", ["test_a"])
+        shop.git("commit", "-q", "--allow-empty", "-m", message)
+    shop.git("branch", "fixes")
+    last, one = (shop.git("rev-parse", name).strip() for name in ("HEAD", "HEAD^"))
+    assert landed_before(shop.path, "fixes", "r-1") == (one, first)
+    assert landed_before(shop.path, "fixes", "r-3") == (last, one)
+    assert landed_before(shop.path, "fixes", "r-2") is None

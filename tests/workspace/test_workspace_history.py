@@ -36,7 +36,7 @@ def test_what_came_after_the_commit_is_not_seen(repo: Any) -> None:
     assert line_ages(repo.path, base, ["a.py"]) == {"a.py": ((b"one", None), (b"two", 1))}
 
 
-def test_without_a_history_nothing_is_told(repo: Any, tmp_path: Path) -> None:
+def test_without_a_history_nothing_is_reported(repo: Any, tmp_path: Path) -> None:
     repo.write("a.py", "one\n")
     only = repo.commit()
     assert line_ages(repo.path, only, ["a.py"]) == {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import tempfile
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.workspace import Entry, ObjectStore, pin_base
+from codepilot.workspace.patch_parts import PatchParts
 
 NAMES = st.sampled_from(
     ["a", "b.py", "with space", "ünï", "q\"uote'", "new\nline", "tab\t", "bad\udcff\udcfe", "-dash", "a-b", "a.b", "A"]
@@ -32,7 +34,7 @@ FILES = st.dictionaries(
 
 
 def store_files(objects: ObjectStore, files: dict[str, tuple[str, bytes]]) -> str:
-    """A tree of those files that do not lie beneath another file."""
+    """A tree of those files that do not lie below another file."""
     fits = {
         path: content
         for path, content in files.items()
@@ -54,6 +56,36 @@ def test_a_diff_applied_to_its_base_gives_the_other_tree(
             assert objects.apply(old, difference.patch) == new
             assert objects.diff(old, new) == difference
             assert bool(difference.changes) == (old != new)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(FILES, FILES, FILES)
+def test_a_diff_of_known_parts_is_the_diff(
+    before: dict[str, tuple[str, bytes]], between: dict[str, tuple[str, bytes]], after: dict[str, tuple[str, bytes]]
+) -> None:
+    with tempfile.TemporaryDirectory() as directory, ObjectStore.open(Path(directory) / "x.git") as objects:
+        trees = [store_files(objects, before | more) for more in ({}, between, {**between, **after}, after)]
+        known = PatchParts()
+        for old in trees[:2]:
+            for new in trees:
+                assert objects.diff(old, new, known) == objects.diff(old, new)
+
+
+def test_only_what_is_new_of_a_diff_is_made(objects: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {f"{n}.txt": ("100644", b"%d\n" % n) for n in range(200)}
+    base, first = store_files(objects, {}), store_files(objects, files)
+    second = store_files(objects, {**files, ":new": ("100644", b"x\n"), "5.txt": ("120000", b"new")})
+    asked, make, known = [], objects._patch, PatchParts()
+
+    def patch(a: str, b: str, paths: Sequence[str] = ()) -> bytes:
+        asked.append(tuple(paths))
+        return make(a, b, paths)
+
+    monkeypatch.setattr(objects, "_patch", patch)
+    for tree in (first, second, second):
+        made = objects.diff(base, tree, known)
+        assert made == objects.diff(base, tree)
+    assert asked == [(), (), ("5.txt", ":new"), (), ()]
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -251,7 +283,7 @@ def test_an_object_emptied_by_a_power_loss_is_written_again(objects: ObjectStore
 
 
 @pytest.mark.parametrize("words", [3, 400, 20_000])
-def test_the_header_of_a_loose_object_is_told_whole_however_it_is_compressed(tmp_path: Path, words: int) -> None:
+def test_the_header_of_a_loose_object_is_reported_whole_however_it_is_compressed(tmp_path: Path, words: int) -> None:
     """A compressor may write more than a hundred bytes before the first that it stands for."""
     data = "".join(f"{chr(33 + n * n % 90) * (n % 5)}word{n * 7919 % 997} " for n in range(words)).encode()
     with ObjectStore.open(tmp_path / "o.git") as objects:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from kept_snapshots import fetch, keep
 
 from codepilot.core.artifacts import ArtifactType
 from codepilot.core.failures import CodePilotError, FailureKind
@@ -78,52 +79,52 @@ def test_a_step_goes_on_elsewhere_from_the_very_same_files(
     here, there, base = machines
     change(here.top)
     taken, expected = here.workspace.snapshot(), state(here.top)
-    ref = here.workspace.keep_snapshot(taken.id, here.artifacts)
+    ref = keep(here.workspace, here.artifacts, taken.id)
     (there.top / "d2/f2").write_bytes(b"what a failed attempt left behind")
     (there.top / "litter").write_bytes(b"litter")
-    there.workspace.restore(there.workspace.fetch_snapshot(ref, there.artifacts).id)
+    there.workspace.restore(fetch(there.workspace, there.artifacts, ref).id)
     assert state(there.top) == expected
     assert there.workspace.snapshot().id == taken.id
     assert there.workspace.diff(base).patch == here.workspace.diff(base).patch
     (there.top / "d3/f3").write_bytes(b"done over there")
     onward, expected = there.workspace.snapshot(), state(there.top)
-    back = there.workspace.keep_snapshot(onward.id, there.artifacts)
-    here.workspace.restore(here.workspace.fetch_snapshot(back, here.artifacts).id)
+    back = keep(there.workspace, there.artifacts, onward.id)
+    here.workspace.restore(fetch(here.workspace, here.artifacts, back).id)
     assert state(here.top) == expected
 
 
 def test_a_snapshot_costs_what_differs_from_the_base(machines: tuple[Machine, Machine, str]) -> None:
     here, _, _ = machines
     dice = random.Random(5)
-    kept = here.workspace.keep_snapshot(here.workspace.snapshot().id, here.artifacts)
+    kept = keep(here.workspace, here.artifacts)
     unchanged = kept.size_bytes
-    whole = here.workspace.keep_snapshot(here.workspace.snapshot().id, here.artifacts, whole=True).size_bytes
+    whole = keep(here.workspace, here.artifacts, whole=True).size_bytes
     (here.top / "d0/f0").write_bytes(dice.randbytes(FILE_BYTES))
-    one = here.workspace.keep_snapshot(here.workspace.snapshot().id, here.artifacts)
+    one = keep(here.workspace, here.artifacts)
     (here.top / "d0/f9").write_bytes(dice.randbytes(FILE_BYTES))
-    two = here.workspace.keep_snapshot(here.workspace.snapshot().id, here.artifacts)
+    two = keep(here.workspace, here.artifacts)
     assert whole > FILES * FILE_BYTES * 0.9
     listing = unchanged
     assert listing < 40 * FILES * 4
     assert FILE_BYTES < one.size_bytes < listing + FILE_BYTES * 1.2
     assert two.size_bytes - one.size_bytes < FILE_BYTES * 1.2
-    assert here.workspace.keep_snapshot(here.workspace.snapshot().id, here.artifacts) == two
+    assert keep(here.workspace, here.artifacts) == two
 
 
-def test_what_was_not_kept_or_whose_base_is_not_here_is_told(
+def test_what_was_not_kept_or_whose_base_is_not_here_is_reported(
     machines: tuple[Machine, Machine, str], tmp_path: Path
 ) -> None:
     here, there, base = machines
     change(here.top)
-    ref = here.workspace.keep_snapshot(here.workspace.snapshot().id, here.artifacts)
+    ref = keep(here.workspace, here.artifacts)
     bare = Machine(tmp_path / "bare", there.artifacts)
     bare.workspace.create(bare.objects.write_tree({}))
     with pytest.raises(CodePilotError) as needing:
-        bare.workspace.fetch_snapshot(ref, bare.artifacts)
+        fetch(bare.workspace, bare.artifacts, ref)
     assert needing.value.kind is FailureKind.PATH_NOT_FOUND
     assert needing.value.failure.details["needs"] == base
     with pytest.raises(ArtifactMissing):
-        there.workspace.fetch_snapshot(ref.model_copy(update={"sha256": "0" * 64}), there.artifacts)
-    whole = here.workspace.keep_snapshot(here.workspace.snapshot().id, here.artifacts, whole=True)
-    bare.workspace.restore(bare.workspace.fetch_snapshot(whole, bare.artifacts).id)
+        fetch(there.workspace, there.artifacts, ref.model_copy(update={"sha256": "0" * 64}))
+    whole = keep(here.workspace, here.artifacts, whole=True)
+    bare.workspace.restore(fetch(bare.workspace, bare.artifacts, whole).id)
     assert (bare.top / "d0/f0").read_bytes() == b"edited"

@@ -70,6 +70,26 @@ def test_a_nested_repository_is_a_violation_and_runs_nothing(tmp_path: Path, obj
     assert not marker.exists()
 
 
+def test_a_repository_without_a_git_directory_is_one_unless_the_base_has_it(
+    tmp_path: Path, objects: ObjectStore
+) -> None:
+    """Git takes a directory with these names for a repository, and runs what its configuration says."""
+    bare = ("HEAD", "config", "objects/x", "refs/heads/main")
+    held = {f"fixture/{name}": b"x" for name in bare} | {"half/HEAD": b"x", "half/objects/x": b"x", "a.py": b"1\n"}
+    workspace, tree = made(tmp_path, objects, held)
+    assert rules(workspace, tree) == []
+    for name in bare:
+        place = workspace.tree_path / "new" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text("x")
+    (workspace.tree_path / "half" / "Refs").mkdir()
+    (workspace.tree_path / "apart").mkdir()
+    for name in ("head", "commondir", "config"):
+        (workspace.tree_path / "apart" / name).write_text("../fixture")
+    for _ in range(2):
+        assert rules(workspace, tree) == [("nested_git", "apart"), ("nested_git", "half"), ("nested_git", "new")]
+
+
 def test_everything_that_is_no_file_is_a_violation(tmp_path: Path, objects: ObjectStore) -> None:
     workspace, tree = made(tmp_path, objects, {"a.py": b"1\n", "b.py": b"2\n"})
     top = workspace.tree_path

@@ -44,12 +44,12 @@ class Repo:
         return self.git("rev-parse", "HEAD")
 
     def fingerprint(self) -> dict[str, str]:
-        """Every byte, mode and time beneath `.git`."""
+        """Every byte, mode and time below `.git`."""
         return fingerprint(self.path / ".git")
 
 
 def fingerprint(root: Path) -> dict[str, str]:
-    """What lies beneath a directory: kind, mode, modification time of files, and content."""
+    """What lies below a directory: kind, mode, modification time of files, and content."""
     found: dict[str, str] = {}
     for directory, names, files in os.walk(root):
         for name in [*names, *files]:

@@ -47,7 +47,7 @@ class Base:
 
     @property
     def dirty(self) -> bool:
-        """Whether the base holds anything that the commit does not."""
+        """True if the base holds anything that the commit does not."""
         return self.tree != self.commit_tree
 
 
@@ -106,7 +106,7 @@ class _Reader:
         return entries | self.committed(absent, same), same
 
     def _untracked(self) -> set[str]:
-        """What is neither tracked nor ignored, without nested repositories, environments and tools' leftovers."""
+        """Untracked files that are not ignored, without nested repositories, environments and tools' caches."""
         listed = self._repository.git("ls-files", "-o", "--exclude-standard", "-z").split(b"\0")
         paths = {os.fsdecode(raw) for raw in listed if raw and not raw.endswith(b"/")}
         self.left_out = _environments(paths)
@@ -129,7 +129,7 @@ class _Reader:
         }
 
     def _index(self) -> tuple[dict[str, Entry], dict[str, Entry]]:
-        """What the index tracks, and the part of it that a sparse checkout keeps off the disk."""
+        """The files that the index tracks, and those of them that a sparse checkout leaves out."""
         tracked: dict[str, Entry] = {}
         kept_back: dict[str, Entry] = {}
         for row in self._repository.git("ls-files", "-s", "-t", "-z").split(b"\0"):
@@ -238,7 +238,7 @@ def _mode(mode: str) -> str:
 
 
 def _native_id(like: str, size: int, content: Iterable[bytes]) -> str:
-    """A blob's name in the user's own repository, whichever hash that uses."""
+    """A blob's name in the user's own repository, by that repository's hash function."""
     digest = hashlib.new("sha1" if len(like) == 40 else "sha256", b"blob %d\0" % size, usedforsecurity=False)
     for chunk in content:
         digest.update(chunk)

@@ -1,7 +1,7 @@
 """The base tree as an index: whether a path is tracked, ignored, part of a submodule or copied in.
 
 Every answer comes from the base tree alone, so an agent cannot hide a file by editing `.gitignore`. A file that the
-base tracks is never ignored. A tree holds only the commit of a submodule; the files of its work tree are kept beside
+base tracks is never ignored. A tree holds only the commit of a submodule; the files of its work tree are kept next to
 the objects, by that commit, and written into every workspace made from the store.
 """
 
@@ -54,7 +54,7 @@ class BaseIndex:
         return cls(entries, IgnoreRules.read(ignore_files), inside, carried)
 
     def holds_tracked(self, directory: str) -> bool:
-        """Whether the base has a file beneath this directory."""
+        """True if the base has a file below this directory."""
         return directory in self._directories
 
     def gitlinks_in(self, prefix: str) -> Sequence[tuple[str, str]]:
@@ -62,7 +62,7 @@ class BaseIndex:
         return self._gitlinks_in.get(prefix, ())
 
     def ignores(self, path: str, is_directory: bool) -> bool:
-        """Whether an untracked path is ignored by itself, given that no directory above it is."""
+        """True if an untracked path is ignored by itself, given that no directory above it is."""
         if path in self.carried:
             return True
         key = (path, is_directory)

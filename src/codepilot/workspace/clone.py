@@ -1,4 +1,4 @@
-"""Clones a repository from a URL, and tells which URLs carry secrets.
+"""Clones a repository from a URL, and finds secrets in URLs.
 
 A full clone appears at its destination complete or not at all, and replaces an earlier clone of the same URL only when
 it is complete. Clones to one destination take turns. Nothing prompts; no hook, template, submodule or external
@@ -21,6 +21,7 @@ from urllib.parse import unquote
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.workspace import dirfd
+from codepilot.workspace.addresses import Pinned, check_public
 from codepilot.workspace.git import last_line, start
 
 _POLL_SEC = 0.05
@@ -37,8 +38,18 @@ _KEPT = {
 }
 
 
-def clone(url: str, destination: Path, ref: str | None = None, timeout_sec: float = 1800.0) -> Path:
+def clone(
+    url: str,
+    destination: Path,
+    ref: str | None = None,
+    timeout_sec: float = 1800.0,
+    *,
+    public_only: bool = False,
+    allowed_hosts: tuple[str, ...] = (),
+) -> Path:
     """Clone `url`, with `ref` (a branch, tag or commit) checked out if given. The clone's root.
+
+    With `public_only`, nothing but a public address is connected to, unless the host is one of `allowed_hosts`.
 
     A clone of the same URL that is there already, finished or not, is replaced with all that is in it.
     """
@@ -48,6 +59,9 @@ def clone(url: str, destination: Path, ref: str | None = None, timeout_sec: floa
             f"{shown_url(url)!r} is not a git URL",
             "Use https://, ssh://, git@host:path or file://.",
         )
+    pinned = check_public(url, allowed_hosts) if public_only else None
+    if pinned is not None:
+        _require_pinning()
     destination = destination.absolute()
     destination.parent.mkdir(parents=True, exist_ok=True)
     temporary = destination.with_name(f"{destination.name}.tmp-{secrets.token_hex(6)}")
@@ -64,8 +78,8 @@ def clone(url: str, destination: Path, ref: str | None = None, timeout_sec: floa
                 "Move it away, or choose another place.",
             )
         try:
-            _download(url, temporary, timeout_sec)
-            _check_out(temporary, url, ref, timeout_sec)
+            _download(url, temporary, timeout_sec, pinned)
+            _check_out(temporary, url, ref, timeout_sec, pinned)
             _put_in_place(parent, temporary.name, destination.name)
         finally:
             dirfd.remove(parent, temporary.name)
@@ -74,7 +88,7 @@ def clone(url: str, destination: Path, ref: str | None = None, timeout_sec: floa
 
 @contextlib.contextmanager
 def _taking_turns(destination: Path, timeout_sec: float) -> Iterator[None]:
-    """Hold the lock file beside a destination; it is removed by whoever holds it, so one that is gone is no lock."""
+    """Hold the lock file of a destination. Its holder removes it, so a removed file is no lock."""
     path = destination.with_name(f"{destination.name}.lock")
     deadline = time.monotonic() + timeout_sec
     while (fd := _locked(path)) is None:
@@ -107,7 +121,7 @@ def _locked(path: Path) -> int | None:
 
 
 def _discard_leftovers(parent: int, name: str) -> None:
-    """Remove what a killed clone to the same place left beside it."""
+    """Remove what a killed clone to the same place left in the same directory."""
     leftover = re.compile(re.escape(name) + r"\.tmp-[0-9a-f]{12}(\.[0-9a-f]{12})?")
     for found in dirfd.names(parent):
         if leftover.fullmatch(found):
@@ -115,7 +129,7 @@ def _discard_leftovers(parent: int, name: str) -> None:
 
 
 def _replaceable(place: Path, url: str, timeout_sec: float) -> bool:
-    """Whether this is a clone of the URL, or one that was begun and holds nothing yet."""
+    """True if this is a clone of the URL, or one that was begun and holds nothing yet."""
     if place.is_symlink() or not place.is_dir():
         return False
     git_dir = place / ".git"
@@ -135,9 +149,9 @@ def _put_in_place(parent: int, made: str, name: str) -> None:
         dirfd.exchange(parent, made, name)
 
 
-def _download(url: str, place: Path, timeout_sec: float) -> None:
+def _download(url: str, place: Path, timeout_sec: float, pinned: Pinned | None) -> None:
     options = ["--quiet", "--template=", "--origin=origin", "--no-recurse-submodules", "--no-checkout"]
-    done = _git(["clone", *options, "--", url, str(place)], place.parent, timeout_sec)
+    done = _git(["clone", *options, "--", url, str(place)], place.parent, timeout_sec, pinned)
     if done.returncode != 0:
         raise CodePilotError(
             FailureKind.REPO_UNREACHABLE,
@@ -146,8 +160,10 @@ def _download(url: str, place: Path, timeout_sec: float) -> None:
         )
 
 
-def _check_out(clone_path: Path, url: str, ref: str | None, timeout_sec: float) -> None:
-    commit = _commit(clone_path, ref, timeout_sec) if ref is not None else _parsed(clone_path, "HEAD", timeout_sec)
+def _check_out(clone_path: Path, url: str, ref: str | None, timeout_sec: float, pinned: Pinned | None) -> None:
+    commit = (
+        _commit(clone_path, ref, timeout_sec, pinned) if ref is not None else _parsed(clone_path, "HEAD", timeout_sec)
+    )
     if commit is None and ref is None:
         raise CodePilotError(
             FailureKind.REPO_UNREACHABLE, f"{shown_url(url)} has no commit yet", "Push a commit to it first."
@@ -159,18 +175,18 @@ def _check_out(clone_path: Path, url: str, ref: str | None, timeout_sec: float) 
     where = ["--detach", commit] if ref is not None else []
     done = _git(["checkout", "--quiet", "--no-recurse-submodules", *where], clone_path, timeout_sec)
     if done.returncode != 0:
-        said = without_user(last_line(done.stderr), url)
-        raise CodePilotError(FailureKind.REPO_UNREACHABLE, f"cannot check out the clone: {said}")
+        message = without_user(last_line(done.stderr), url)
+        raise CodePilotError(FailureKind.REPO_UNREACHABLE, f"cannot check out the clone: {message}")
 
 
-def _commit(clone_path: Path, ref: str, timeout_sec: float) -> str | None:
+def _commit(clone_path: Path, ref: str, timeout_sec: float, pinned: Pinned | None) -> str | None:
     if ref.startswith("-"):
         return None
     for name in (f"refs/remotes/origin/{ref}", ref):
         found = _parsed(clone_path, name, timeout_sec)
         if found is not None:
             return found
-    fetched = _git(["fetch", "--quiet", "--no-recurse-submodules", "origin", ref], clone_path, timeout_sec)
+    fetched = _git(["fetch", "--quiet", "--no-recurse-submodules", "origin", ref], clone_path, timeout_sec, pinned)
     return _parsed(clone_path, "FETCH_HEAD", timeout_sec) if fetched.returncode == 0 else None
 
 
@@ -179,7 +195,21 @@ def _parsed(clone_path: Path, name: str, timeout_sec: float) -> str | None:
     return done.stdout.decode().strip() if done.returncode == 0 else None
 
 
-def _git(args: list[str], cwd: Path, timeout_sec: float) -> subprocess.CompletedProcess[bytes]:
+def _require_pinning() -> None:
+    """Git before 2.37 cannot be held to the addresses that were checked."""
+    done = _git(["--version"], Path("/"), 10.0)
+    found = re.search(rb"(\d+)\.(\d+)", done.stdout)
+    if found is None or (int(found[1]), int(found[2])) < (2, 37):
+        raise CodePilotError(
+            FailureKind.REPO_UNREACHABLE,
+            "The repository cannot be fetched: this git cannot be held to public addresses.",
+            "Install git 2.37 or newer on the service's machines.",
+        )
+
+
+def _git(
+    args: list[str], cwd: Path, timeout_sec: float, pinned: Pinned | None = None
+) -> subprocess.CompletedProcess[bytes]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in _KEPT}
     env = kept | {
         "LC_ALL": "C",
@@ -190,7 +220,11 @@ def _git(args: list[str], cwd: Path, timeout_sec: float) -> subprocess.Completed
         "GIT_PAGER": "cat",
     }
     env.setdefault("GIT_SSH_COMMAND", "ssh -o BatchMode=yes")
-    return start(["git", *_OPTIONS, *args], env, cwd=cwd, stdin=b"", timeout_sec=timeout_sec)
+    if pinned is not None:
+        env |= {"GIT_ALLOW_PROTOCOL": "http:https:ssh:git+ssh", "GIT_SSH_COMMAND": pinned.ssh_command()}
+        env.pop("GIT_SSH", None)
+    options = (*_OPTIONS, *(pinned.git_options() if pinned else ()))
+    return start(["git", *options, *args], env, cwd=cwd, stdin=b"", timeout_sec=timeout_sec)
 
 
 _SCHEMES = re.compile(r"(?:https?|ssh|git|git\+ssh|file)://[^\s]+", re.IGNORECASE)
@@ -199,12 +233,12 @@ _HOST = re.compile(r"(?:\[[^\]]*\]|[^:]*)(?::\d*)?")
 
 
 def is_url(text: str) -> bool:
-    """Whether this names a repository elsewhere, not a path."""
+    """True if this names a repository elsewhere, not a path."""
     return bool(_SCHEMES.fullmatch(text) or _SCP.fullmatch(text))
 
 
 def has_password(url: str) -> bool:
-    """Whether the URL itself carries a secret: a password, or over HTTP any user part, since that may be a token."""
+    """True if the URL itself carries a secret: a password, or over HTTP any user part, since that may be a token."""
     scheme, mark, _ = url.partition("://")
     user = _user_part(url) if mark else ""
     return ":" in unquote(user) or (bool(user) and scheme.lower() in ("http", "https"))
@@ -216,7 +250,7 @@ def shown_url(url: str) -> str:
 
 
 def without_user(text: str, url: str) -> str:
-    """What was said about a URL, as a message may hold it."""
+    """A text about a URL, without its user and password."""
     text = text.replace(url, shown_url(url))
     if user := _user_part(url):
         text = text.replace(f"{user}@", "")
@@ -224,7 +258,7 @@ def without_user(text: str, url: str) -> str:
 
 
 def _user_part(url: str) -> str:
-    """What stands before the host. A password with an unescaped slash in it is taken for what it was meant to be."""
+    """The part before the host. A password with an unescaped slash is recognised too."""
     _, mark, rest = url.partition("://")
     if not mark:
         return url.partition("@")[0] if _SCP.fullmatch(url) else url.rpartition("@")[0]

@@ -74,16 +74,15 @@ def write_commit(
     _refuse_uncommitted(objects, commit, [path for path, _, _ in changes])
     with _system_refusals(checkout):
         repository = _repository_of(checkout, commit.parent)
-        found = _commit_at(repository, branch)
+        found = branch_commit(repository, branch)
         if found is None:
-            _refuse_no_place(repository, branch)
+            refuse_no_place(repository, branch)
         elif not _reads_like(repository, found, commit):
             raise _taken(repository, branch, found)
         tree = _write_tree(repository, objects, commit, changes)
         if found is None:
             before_commit()
-        written = f"tree {tree}\n".encode() + commit.after_tree()
-        name = _write(repository, "hash-object", "-t", "commit", "-w", "--stdin", stdin=written)
+        name = _write_commit_of(repository, tree, commit)
         if found is None:
             found = _make_branch(repository, branch, name)
         if found != name:
@@ -91,20 +90,39 @@ def write_commit(
         return name
 
 
+def write_object(repository: Repository, objects: ObjectStore, commit: Commit, changes: Changes) -> str:
+    """Make the commit in the repository, where nothing names it yet."""
+    with _system_refusals(repository.root):
+        return _write_commit_of(repository, _write_tree(repository, objects, commit, changes), commit)
+
+
+def move_branch(repository: Repository, branch: str, commit: str, old: str | None) -> bool:
+    """Let a branch name this commit if it still names `old`, or with None does not exist; False if it does not."""
+    ref = f"refs/heads/{branch}"
+    arguments = ["update-ref", "--no-deref", "-m", "codepilot land", ref, commit, old or "0" * len(commit)]
+    try:
+        _write(repository, *arguments, env=_IDENTITY)
+    except CodePilotError:
+        if branch_commit(repository, branch) == old:
+            raise
+        return False
+    return True
+
+
 def refuse_branch(checkout: Path, branch: str) -> None:
     """Raise if no new branch can be called so there."""
     repository = find_repository(checkout)
     try:
-        if (found := _commit_at(repository, branch)) is not None:
+        if (found := branch_commit(repository, branch)) is not None:
             raise _taken(repository, branch, found)
-        _refuse_no_place(repository, branch)
+        refuse_no_place(repository, branch)
     except CodePilotError as error:
         advice = "Choose another name, for example codepilot/{run}."
         raise CodePilotError(error.kind, error.failure.message, advice) from error
 
 
 def _refuse_uncommitted(objects: ObjectStore, commit: Commit, touched: Sequence[str]) -> None:
-    """A commit holds only the change: where that builds on edits that nobody committed, it cannot be told apart."""
+    """Refuse a change that builds on uncommitted edits: a commit must hold the change only."""
     edited = [path for path, _, _ in objects.changes(commit.commit_tree, commit.base_tree)]
     around_edits, around_change = (
         {place for path in paths for place in _and_above(path)} for paths in (edited, touched)
@@ -150,25 +168,26 @@ def _repository_of(checkout: Path, commit: str) -> Repository:
     return repository
 
 
-def _commit_at(repository: Repository, branch: str) -> str | None:
+def branch_commit(repository: Repository, branch: str) -> str | None:
+    """The commit that a branch names; None if there is no such branch."""
     asked = ["show-ref", "--verify", "--hash", f"refs/heads/{branch}"]
     done = run_git(asked, repository.git_dir, work_tree=repository.root)
     return done.stdout.decode().strip() if done.returncode == 0 else None
 
 
 def _reads_like(repository: Repository, found: str, commit: Commit) -> bool:
-    """Whether a commit differs from ours in its tree at most."""
+    """True if a commit differs from ours in its tree at most."""
     done = run_git(["cat-file", "commit", found], repository.git_dir, work_tree=repository.root)
     return done.returncode == 0 and done.stdout.partition(b"\n")[2] == commit.after_tree()
 
 
-def _refuse_no_place(repository: Repository, branch: str) -> None:
+def refuse_no_place(repository: Repository, branch: str) -> None:
     """Git keeps branches as files: one may not be called as another one's directory, nor HEAD wait for it."""
     asked = ["for-each-ref", "--count=1", "--format=%(refname:lstrip=2)", f"refs/heads/{branch}/"]
     done = run_git(asked, repository.git_dir, work_tree=repository.root)
     others = [done.stdout.decode("utf-8", "replace").strip(), *list(_and_above(branch))[1:]]
     for other in filter(None, others):
-        if (found := _commit_at(repository, other)) is not None:
+        if (found := branch_commit(repository, other)) is not None:
             raise _taken(repository, other, found)
     done = run_git(["symbolic-ref", "-q", "HEAD"], repository.git_dir, work_tree=repository.root)
     if done.stdout.decode("utf-8", "replace").strip() == f"refs/heads/{branch}":
@@ -209,13 +228,18 @@ def _write_blob(repository: Repository, data: bytes) -> str:
     return _write(repository, "hash-object", "-w", "--stdin", "--no-filters", stdin=data)
 
 
+def _write_commit_of(repository: Repository, tree: str, commit: Commit) -> str:
+    written = f"tree {tree}\n".encode() + commit.after_tree()
+    return _write(repository, "hash-object", "-t", "commit", "-w", "--stdin", stdin=written)
+
+
 def _make_branch(repository: Repository, branch: str, commit: str) -> str:
-    """Create it; what it names then, which is another commit if somebody was quicker."""
+    """Create the branch. Returns the commit that it names: another one if it exists already."""
     ref, absent = f"refs/heads/{branch}", "0" * len(commit)
     try:
         _write(repository, "update-ref", "--no-deref", "-m", "codepilot", ref, commit, absent, env=_IDENTITY)
     except CodePilotError:
-        found = _commit_at(repository, branch)
+        found = branch_commit(repository, branch)
         if found is None:
             raise
         return found
@@ -238,9 +262,9 @@ def _write(repository: Repository, *args: str, stdin: bytes = b"", env: Mapping[
     done = run_git(asked, repository.git_dir, work_tree=repository.root, stdin=stdin, env=env, like=owner)
     if done.returncode != 0:
         lines = done.stderr.decode("utf-8", "replace").splitlines()
-        said = next((line for line in lines if line.startswith(("fatal: ", "error: "))), last_line(done.stderr))
+        message = next((line for line in lines if line.startswith(("fatal: ", "error: "))), last_line(done.stderr))
         raise unreachable(
-            f"git {args[0]} cannot write to {repository.root}: {said.partition(': ')[2] or said}",
+            f"git {args[0]} cannot write to {repository.root}: {message.partition(': ')[2] or message}",
             "Make the repository writable, then: codepilot apply RUN --branch NAME",
         )
     return done.stdout.decode().strip()

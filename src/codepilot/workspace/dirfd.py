@@ -24,7 +24,7 @@ _REGULAR = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _HANDLE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
 _renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
 _RENAME_EXCHANGE = 2
-_HANDS, _FEW, _REFUSALS = 8, 8, 1000
+_THREADS, _FEW, _REFUSALS = 8, 8, 1000
 _STEP = 1 << 20
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -42,7 +42,7 @@ def opened(path: Path | str, parent: int | None = None) -> Iterator[int]:
 
 @contextlib.contextmanager
 def descended(root: int, parts: Sequence[str]) -> Iterator[int]:
-    """The directory at `parts` beneath an open one. Raises as `os.open` does if it is not a plain directory."""
+    """The directory at `parts` below an open one. Raises as `os.open` does if it is not a plain directory."""
     fd = os.dup(root)
     try:
         for part in parts:
@@ -55,7 +55,7 @@ def descended(root: int, parts: Sequence[str]) -> Iterator[int]:
 
 
 class Descent:
-    """Opens many directories beneath a root; cheap when they are asked for in sorted order."""
+    """Opens many directories below a root; cheap when they are asked for in sorted order."""
 
     def __init__(self, root: int) -> None:
         self._root = root
@@ -101,7 +101,7 @@ def names(directory: int) -> list[str]:
 
 
 def open_regular(parent: int, name: str) -> int | None:
-    """A descriptor of a regular file; None if it is anything else by now."""
+    """A descriptor of a regular file; None if it is anything else."""
     try:
         fd = os.open(name, _REGULAR, dir_fd=parent)
     except (FileNotFoundError, NotADirectoryError):
@@ -128,7 +128,7 @@ def read_all(fd: int, size: int) -> bytes:
 
 
 def read_chunks(fd: int, size: int) -> Iterator[bytes]:
-    """Exactly `size` bytes of a file in pieces; zeros stand for what was cut off meanwhile."""
+    """Exactly `size` bytes of a file in pieces. If the file shrinks, zeros fill the rest."""
     left = size
     while left > 0:
         chunk = os.read(fd, min(left, _STEP)) or bytes(min(left, _STEP))
@@ -152,7 +152,7 @@ def create_file(parent: int, name: str, data: Iterable[bytes], mode: int, mtime_
 
 
 def open_for_change(parent: int, name: str) -> int:
-    """A subdirectory, opened and made writable for its owner whatever its mode was."""
+    """Open a subdirectory, and make it writable for its owner."""
     try:
         fd = os.open(name, DIRECTORY, dir_fd=parent)
     except PermissionError:
@@ -180,6 +180,16 @@ def exchange(parent: int, one: str, other: str) -> None:
     os.rename(third, one, src_dir_fd=parent, dst_dir_fd=parent)
 
 
+def exchange_between(parent: int, name: str, other_parent: int, other: str) -> None:
+    """Swap what is at two names of two directories, in one step or not at all."""
+    if not _swap(parent, name, other_parent, other):
+        raise CodePilotError(
+            FailureKind.SANDBOX_UNAVAILABLE,
+            f"the file system below {other!r} cannot exchange two directories in one step",
+            "Put the home and the worktree on ext4, xfs, btrfs or tmpfs, or use --strategy direct.",
+        )
+
+
 def put(staging: int, made: str, parent: int, name: str) -> None:
     """Move a new file or link into place. What it replaces is left in `staging` if the file system can swap.
 
@@ -202,7 +212,7 @@ def _swap(parent: int, name: str, other_parent: int, other: str) -> bool:
 
 
 def remove(parent: int, name: str) -> None:
-    """Remove whatever is at a name, of any depth, without following a link. Nothing there is fine."""
+    """Remove a file or a tree of any depth without following links. A missing one is no error."""
     found = status(parent, name)
     if found is None:
         return
@@ -227,18 +237,18 @@ def empty(top: int) -> None:
     numbers = itertools.count()
     refusals = 0
     while found := names(top):
-        shares = [found[start::_HANDS] for start in range(_HANDS if len(found) > _FEW else 1)]
+        shares = [found[start::_THREADS] for start in range(_THREADS if len(found) > _FEW else 1)]
         if len(shares) == 1:
             refusals += _clear(top, found, label, numbers)
         else:
-            with ThreadPoolExecutor(_HANDS) as pool:
+            with ThreadPoolExecutor(_THREADS) as pool:
                 refusals += sum(pool.map(lambda share: _clear(top, share, label, numbers), shares))
         if refusals > _REFUSALS:
             raise OSError(errno.ENOTEMPTY, "a directory is filled as fast as it is emptied")
 
 
 def _clear(top: int, share: Sequence[str], label: str, numbers: Iterator[int]) -> int:
-    """Remove some entries of a directory, lifting what is two levels down; how many were filled again meanwhile."""
+    """Remove some entries of a directory, and lift what is two levels down. Returns how many were refilled."""
     refusals = 0
     for name in share:
         found = status(top, name)

@@ -23,7 +23,7 @@ _ADVICE = (
     "Please make sure you have the correct access rights",
     "and the repository exists.",
 )
-"""What git says after the reason that a remote cannot be read."""
+"""Lines that git prints after the reason why a remote cannot be read."""
 
 
 def absolute_path() -> str:
@@ -33,7 +33,7 @@ def absolute_path() -> str:
 
 
 def scrubbed_environment(git_dir: Path, work_tree: Path | None = None) -> dict[str, str]:
-    """All that git is told about the machine."""
+    """The whole environment of a git process."""
     env = {
         "PATH": absolute_path(),
         "HOME": "/nonexistent",
@@ -111,11 +111,11 @@ def start(
             if memory_bytes is not None:
                 _limit_memory(process.pid, memory_bytes)
             try:
-                output, said = process.communicate(stdin, timeout_sec)
+                output, errors = process.communicate(stdin, timeout_sec)
             except BaseException:
                 process.kill()
                 raise
-        return subprocess.CompletedProcess(argv, process.returncode, output or b"", said)
+        return subprocess.CompletedProcess(argv, process.returncode, output or b"", errors)
     except FileNotFoundError as error:
         if error.filename not in ("git", None):
             raise
@@ -156,13 +156,13 @@ def must_git(
 
 
 def last_line(output: bytes) -> str:
-    """The last telling thing git said, without its `fatal:` prefix."""
+    """The last informative line of git's output, without its `fatal:` prefix."""
     lines = [line.strip() for line in output.decode("utf-8", "replace").splitlines() if line.strip()]
-    telling = [line for line in lines if line not in _ADVICE] or lines
-    return telling[-1].removeprefix("fatal:").removeprefix("error:").strip() if telling else ""
+    informative = [line for line in lines if line not in _ADVICE] or lines
+    return informative[-1].removeprefix("fatal:").removeprefix("error:").strip() if informative else ""
 
 
 def git_version() -> str:
-    """The version of git at hand, as it tells it."""
+    """The version of the installed git."""
     done = start(["git", "--version"], scrubbed_environment(Path(os.devnull)), cwd=Path("/"), stdin=b"", timeout_sec=10)
     return done.stdout.decode("utf-8", "replace").strip().removeprefix("git version ")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 ALWAYS = b"__pycache__/\n*.pyc\n.pytest_cache/\n.hypothesis/\n.mypy_cache/\n.ruff_cache/\n"
-"""What tools leave behind wherever they run; ignored in every repository."""
+"""Files that common tools leave behind. They are ignored in every repository."""
 
 _CLASSES = {
     b"alnum": rb"a-zA-Z0-9",
@@ -60,13 +60,13 @@ class IgnoreRules:
         return cls({directory: rules for directory, rules in parsed.items() if rules}, parse(always))
 
     def ignores(self, path: str, is_directory: bool = False) -> bool:
-        """Whether the path, or a directory above it, is ignored."""
+        """True if the path, or a directory above it, is ignored."""
         parts = path.split("/")
         above = ("/".join(parts[:end]) for end in range(1, len(parts)))
         return any(self.matches(parent, True) for parent in above) or self.matches(path, is_directory)
 
     def matches(self, path: str, is_directory: bool) -> bool:
-        """Whether the path itself is ignored, given that no directory above it is."""
+        """True if the path itself is ignored, given that no directory above it is."""
         raw = os.fsencode(path)
         if _decide(self.always, raw, is_directory):
             return True

@@ -1,4 +1,4 @@
-"""Writing files: a tree into a new directory, host files beside it, and a directory back to a snapshot.
+"""Writing files: a tree into a new directory, host files into it, and a directory back to a snapshot.
 
 Content, modes, links, modification times and empty directories come out exactly as recorded, whatever was there
 before. Every file appears complete or not at all. Nothing outside the directory is touched and no link is followed. No
@@ -77,7 +77,7 @@ class Restorer:
         self._stat_cache = stat_cache
 
     def directory(self, fd: int, manifest: str, prefix: str = "") -> None:
-        """Everything beneath an open, writable directory."""
+        """Everything below an open, writable directory."""
         seen = self._stat_cache.directories.get(prefix)
         listing = listed(fd, sys.maxsize, seen) or Listing([], [])
         if not prefix:
@@ -200,7 +200,7 @@ class Restorer:
         dirfd.put(self._staging, temporary, fd, name)
 
     def _kept(self, fd: int, name: str, item: Item, found: Status, known: CachedFile | None) -> bool:
-        """Whether the file has the right content already; if so its mode and time are put right."""
+        """True if the file has the right content already; if so its mode and time are put right."""
         if found.size != item.size or found.links != 1:
             return False
         exact = found.mode & 0o7777 == item.mode and found.mtime_ns == item.mtime_ns
@@ -229,7 +229,7 @@ def _is_directory(fd: int, name: str) -> bool:
 
 
 def copy_in(source: Path, root: int, target: Sequence[str]) -> None:
-    """Copy a file or directory to a place beneath an open directory."""
+    """Copy a file or directory to a place below an open directory."""
     folder = source.parent.resolve()
     named = is_in_git_directory(os.fspath(folder / source.name)) or any(map(is_git_alias, target))
     try:

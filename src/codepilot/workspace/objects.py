@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, NamedTuple, Self
+from typing import Self
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.workspace import dirfd
@@ -34,16 +34,15 @@ from codepilot.workspace.pack import (
     read_loose,
     write_loose,
 )
+from codepilot.workspace.patch_parts import KEPT_BYTES, NARROW, Change, ChangeKind, Pair, PatchParts
 from codepilot.workspace.trees import DIRECTORY, EXECUTABLE, FILE, GITLINK, Entry, decode_tree, encode_nested
-
-ChangeKind = Literal["added", "modified", "deleted", "mode"]
 
 _CONFIG = (
     "[core]\n\trepositoryformatversion = 1\n\tfilemode = true\n\tbare = true\n"
     "[extensions]\n\tobjectformat = sha256\n[gc]\n\tauto = 0\n"
 )
 RECEIVED_BYTES = 4 << 30
-"""How much a received stream may unpack to unless said otherwise."""
+"""How much a received stream may unpack to by default."""
 
 DIFF_BYTES = 32 << 20
 """How much content the changed files of one diff may hold on both sides."""
@@ -54,16 +53,6 @@ _LOOSE_OBJECTS, _LOOSE_BYTES = 16, 16 << 20
 _LARGE_PACK = 4096
 _APPLY_BYTES = 1 << 30
 """How much memory git may take to apply a patch: a few bytes of a binary patch can stand for any number."""
-
-
-class Change(NamedTuple):
-    """How one path differs between two trees."""
-
-    path: str
-    kind: ChangeKind
-    old_mode: str | None
-    new_mode: str | None
-    binary: bool
 
 
 @dataclass(frozen=True)
@@ -133,7 +122,7 @@ class ObjectStore:
         return found
 
     def has_tree(self, tree: str) -> bool:
-        """Whether a tree is here with all it holds; objects are written before what refers to them, or with it."""
+        """True if a tree is here with all it holds; objects are written before what refers to them, or with it."""
         if _OID.fullmatch(tree) is None:
             return False
         return (self.has(tree) or (self.refresh() and self.has(tree))) and self.kind(tree) == "tree"
@@ -251,8 +240,11 @@ class ObjectStore:
         self._compare("", a, b, found, [_PATHS_BYTES])
         return iter(sorted(found, key=lambda change: os.fsencode(change[0])))
 
-    def diff(self, a: str, b: str) -> TreeDiff:
-        """The patch from tree `a` to tree `b`, and the list of what changed. A change above DIFF_BYTES is refused."""
+    def diff(self, a: str, b: str, known: PatchParts | None = None) -> TreeDiff:
+        """The patch from tree `a` to tree `b`, and the list of what changed. A change above DIFF_BYTES is refused.
+
+        With `known`, the parts of earlier patches that are the same are taken from there, and new ones kept.
+        """
         found = list(self.changes(a, b))
         if not found:
             return TreeDiff(b"", ())
@@ -268,10 +260,39 @@ class ObjectStore:
                 files=len(found),
                 limit_bytes=DIFF_BYTES,
             )
+        if known is not None and (made := self._from_parts(a, b, found, known)) is not None:
+            return made
         changes = tuple(self._describe(*change) for change in found)
-        options = ["-r", "-p", "--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv"]
-        patch = must_git(["diff-tree", *options, "--no-color", "-U3", a, b], self.path)
+        patch = self._patch(a, b)
+        if known is not None and len(patch) <= KEPT_BYTES:
+            known.keep(found, changes, patch)
         return TreeDiff(patch, changes)
+
+    def _from_parts(self, a: str, b: str, found: Sequence[Pair], known: PatchParts) -> TreeDiff | None:
+        """The diff, of which only what is not known is made; None if it is to be made whole."""
+        parts = {pair: known.get(pair) for pair in found}
+        missing = [pair for pair, part in parts.items() if part is None]
+        if len(missing) > NARROW:
+            return None
+        if missing:
+            changes = [self._describe(*pair) for pair in missing]
+            made = known.keep(missing, changes, self._patch(a, b, [path for path, _, _ in missing]))
+            if made is None:
+                return None
+            parts |= made
+        whole = [part for part in parts.values() if part is not None]
+        return TreeDiff(b"".join(part.patch for part in whole), tuple(part.change for part in whole))
+
+    def _patch(self, a: str, b: str, paths: Sequence[str] = ()) -> bytes:
+        """What git writes about the difference, or about these paths of it."""
+        options = ["-r", "-p", "--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv"]
+        asked = ["diff-tree", *options, "--no-color", "-U3", a, b, "--", *paths]
+        return must_git(asked, self.path, env={"GIT_LITERAL_PATHSPECS": "1"})
+
+    def listing(self, a: str, b: str) -> TreeDiff:
+        """What changed from tree `a` to tree `b`, without its patch; what is binary is not looked for."""
+        changes = (self._describe(*change, look=False) for change in self.changes(a, b))
+        return TreeDiff(b"", tuple(changes))
 
     def patch_for_sha1(self, a: str, b: str) -> bytes:
         """The same patch with the object names of a SHA-1 repository, so that `git apply` takes binary files there."""
@@ -337,7 +358,7 @@ class ObjectStore:
                     )
                 found.append((prefix + name, file_before, file_after))
 
-    def _describe(self, path: str, before: Entry | None, after: Entry | None) -> Change:
+    def _describe(self, path: str, before: Entry | None, after: Entry | None, *, look: bool = True) -> Change:
         kind: ChangeKind
         if before is None:
             kind = "added"
@@ -346,8 +367,11 @@ class ObjectStore:
         else:
             kind = "mode" if before.oid == after.oid else "modified"
         sides = [side for side in (before, after) if side and side.mode in (FILE, EXECUTABLE)]
-        binary = any(b"\0" in next(self.stream(side.oid), b"")[:8000] for side in sides)
-        return Change(path, kind, before.mode if before else None, after.mode if after else None, binary)
+        binary = look and any(b"\0" in next(self.stream(side.oid), b"")[:8000] for side in sides)
+        modes = before.mode if before else None, after.mode if after else None
+        found = self.header(after.oid) if after and after.mode != GITLINK else None
+        size = found[1] if found else 0
+        return Change(path, kind, *modes, binary, before.oid if before else "", after.oid if after else "", size)
 
     def _read_kind(self, oid: str, wanted: Kind) -> bytes:
         kind, data = self.read(oid)
@@ -484,7 +508,7 @@ class Writer:
 
 
 def _make(path: Path) -> None:
-    """Build the repository beside its place, then rename: it is there whole or not at all."""
+    """Build the repository under a temporary name, then rename: it is there whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.tmp-{secrets.token_hex(6)}")
     for directory in ("objects/pack", "objects/info", "refs/heads"):

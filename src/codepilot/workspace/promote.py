@@ -34,7 +34,7 @@ _TEMPORARY = ".codepilot-tmp-"
 
 @dataclass(frozen=True)
 class _Write:
-    """One path of the change: what it was, what it is to be."""
+    """One path of the change, before and after."""
 
     path: str
     before: Entry | None
@@ -74,7 +74,7 @@ def promote(checkout: Path, objects: ObjectStore, base_tree: str, new_tree: str,
 
 @contextlib.contextmanager
 def _refusal_is(kind: FailureKind, message: str, next_action: str) -> Iterator[None]:
-    """What the system does not let us write is for the user to open: no defect."""
+    """Turn a refusal by the system to write into a failure that the user can resolve."""
     try:
         yield
     except OSError as error:
@@ -89,7 +89,7 @@ class _EditedError(Exception):
 
 @contextlib.contextmanager
 def _edits_are_conflicts(write: _Write) -> Iterator[None]:
-    """Refuse to go on where the user was quicker; a directory that came or went says the same as a file."""
+    """Raise a conflict if the user edited the path meanwhile, or replaced a directory on the way."""
     try:
         yield
     except (_EditedError, FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError) as error:
@@ -122,7 +122,7 @@ def refuse_unfit(changes: Sequence[tuple[str, Entry | None, Entry | None]]) -> N
 
 
 def _check(root: int, writes: Sequence[_Write]) -> list[_Write]:
-    """The writes still to be done; a conflict if any file is neither what it was nor what it is to be."""
+    """The writes still to be done; a conflict if any file equals neither side of the change."""
     touched = {write.path: write for write in writes}
     ready: list[_Write] = []
     conflicts: list[str] = []
@@ -145,7 +145,7 @@ def _check(root: int, writes: Sequence[_Write]) -> list[_Write]:
 
 
 def _current(root: int, write: _Write, touched: Mapping[str, _Write]) -> Entry | None:
-    """What is at a path now. Directories that the change itself makes or empties count as nothing."""
+    """The current entry at a path. Directories that the change itself makes or empties count as none."""
     try:
         with dirfd.descended(root, write.parts[:-1]) as parent:
             return _found(parent, write, touched)
@@ -159,7 +159,7 @@ def _current(root: int, write: _Write, touched: Mapping[str, _Write]) -> Entry |
 
 
 def _found(parent: int, write: _Write, touched: Mapping[str, _Write]) -> Entry | None:
-    """What is at a path whose directory is open."""
+    """The current entry at a path whose directory is open."""
     name = write.parts[-1]
     status = dirfd.status(parent, name)
     if status is None:
@@ -187,7 +187,7 @@ def _regular(parent: int, name: str) -> Entry:
 
 
 def _only_holds(fd: int, prefix: str, touched: Mapping[str, _Write]) -> bool:
-    """Whether a directory holds nothing but paths of the change."""
+    """True if a directory holds nothing but paths of the change."""
     for name in dirfd.names(fd):
         status = dirfd.status(fd, name)
         if status is not None and stat.S_ISDIR(status.st_mode):
@@ -237,7 +237,7 @@ def _prune(root: int, directory: Sequence[str]) -> None:
 
 
 def _put(root: int, write: _Write, mode: str, data: bytes) -> None:
-    """Write a file under a temporary name beside its place, then rename."""
+    """Write a file under a temporary name in its directory, then rename."""
     name = write.parts[-1]
     temporary = f"{_TEMPORARY}{hashlib.sha256(os.fsencode(write.path)).hexdigest()[:16]}"
     with _directories(root, write.parts[:-1]) as parent:

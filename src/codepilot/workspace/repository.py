@@ -1,6 +1,6 @@
 """Finds the user's repository around a path, and reads its history.
 
-The innermost repository is found, whoever owns it; linked worktrees and submodules are followed to their git directory.
+The innermost repository is found, whatever its owner. Linked worktrees and submodules lead to their git directory.
 Every refusal says what is wrong and what to do. History is read from commits alone, never from a work tree; no filter,
 converter or configured program runs; commits and seconds are bounded. Where lines cannot be dated (one commit, a clone
 that lacks objects, no time left) the answer is empty.
@@ -42,7 +42,10 @@ def find_repository(path: Path) -> Repository:
     try:
         start = path.resolve(strict=True)
     except (OSError, RuntimeError) as error:
-        raise unreachable(f"there is no {shown(str(path))}", "Check the path of the repository.") from error
+        raise unreachable(
+            f"{shown(str(path))} is no file, directory or test here",
+            "Name a checkout, or a directory, file or test in one; --test takes any unique name of a test.",
+        ) from error
     if not start.is_dir():
         start = start.parent
     for directory in (start, *start.parents):
@@ -91,6 +94,28 @@ def resolve(repository: Repository, ref: str | None) -> str:
     return commit
 
 
+def fork_point(checkout: Path, commit: str, other: str) -> str:
+    """The commit from which two commits diverged."""
+    done = _try_git(find_repository(checkout), "merge-base", commit, other)
+    if not done:
+        raise unreachable(f"{commit[:12]} and {other[:12]} have no common history", "Name the base with --onto.")
+    return done
+
+
+def default_branch(checkout: Path) -> str | None:
+    """The commit of the branch that others are merged into, if the repository shows which it is."""
+    repository = find_repository(checkout)
+    for name in ("refs/remotes/origin/HEAD", "refs/heads/main", "refs/heads/master"):
+        if commit := _try_git(repository, "rev-parse", "--verify", "-q", f"{name}^{{commit}}"):
+            return commit
+    return None
+
+
+def _try_git(repository: Repository, *args: str) -> str:
+    done = run_git(list(args), repository.git_dir, work_tree=repository.root)
+    return done.stdout.decode("utf-8", "replace").strip() if done.returncode == 0 else ""
+
+
 def first_commit(checkout: Path, commit: str) -> str | None:
     """The first commit of the line that `commit` is the end of: the same in every clone, unknown to a shallow one."""
     repository = find_repository(checkout)
@@ -107,7 +132,8 @@ def _git_dir(place: Path) -> Path | None:
         return place if is_git_directory(place) else None
     if not place.is_file():
         return None
-    content = place.read_bytes()[:4096]
+    with place.open("rb") as file:
+        content = file.read(4096)
     if not content.startswith(b"gitdir: "):
         return None
     target = place.parent / os.fsdecode(content.removeprefix(b"gitdir: ").rstrip(b"\r\n"))
@@ -120,7 +146,7 @@ def _git_dir(place: Path) -> Path | None:
 
 
 def is_git_directory(place: Path) -> bool:
-    """True for a repository's own directory, whatever its name is: also a linked worktree's or a submodule's."""
+    """True for a git directory of any name, also a linked worktree's or a submodule's."""
     if not (place / "HEAD").is_file() and not (place / "HEAD").is_symlink():
         return False
     return (place / "commondir").is_file() or ((place / "objects").is_dir() and (place / "refs").is_dir())
@@ -155,7 +181,7 @@ def line_ages(
 
 
 class _Asked:
-    """A repository that is asked until there is no time left."""
+    """Asks a repository until a deadline."""
 
     def __init__(self, place: Path, until: float) -> None:
         bare = not (place / ".git").exists() and (place / "objects").is_dir() and (place / "HEAD").is_file()
@@ -164,7 +190,7 @@ class _Asked:
         self._until = until
 
     def git(self, *args: str) -> bytes | None:
-        """What git says; nothing if it fails, as for a file that the commit does not have."""
+        """Git's output; None if it fails, as for a file that the commit does not have."""
         left = self._until - time.monotonic()
         if left <= 0:
             raise CodePilotError(FailureKind.TOOL_TIMEOUT, "there is no time left to ask for the history")
@@ -180,15 +206,15 @@ def _ages(repository: _Asked, commit: str, paths: tuple[str, ...]) -> dict[str, 
     ages = {oid: number for number, oid in enumerate(commits[:-1], 1)}
     found: dict[str, tuple[DatedLine, ...]] = {}
     for path in paths:
-        told = repository.git(*_BLAME, f"{commits[-1].decode()}..{commits[0].decode()}", "--", path)
-        if told is not None:
-            found[path] = tuple(_lines(told, ages))
+        blame = repository.git(*_BLAME, f"{commits[-1].decode()}..{commits[0].decode()}", "--", path)
+        if blame is not None:
+            found[path] = tuple(_lines(blame, ages))
     return found
 
 
-def _lines(told: bytes, ages: Mapping[bytes, int]) -> Iterable[DatedLine]:
+def _lines(blame: bytes, ages: Mapping[bytes, int]) -> Iterable[DatedLine]:
     oid = b""
-    for row in told.split(b"\n"):
+    for row in blame.split(b"\n"):
         if row.startswith(b"\t"):
             yield row[1:], ages.get(oid)
         elif header := _HEADER.fullmatch(row):

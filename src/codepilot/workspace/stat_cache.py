@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from codepilot.workspace.trees import Item
@@ -23,7 +23,7 @@ Row = tuple[str, str, str]
 StatRow = tuple[str, int, int, int, int, int, int]
 """All of a status that may matter, as `Status` names it; a plain tuple, because there are very many."""
 Stamp = tuple[int, int]
-"""Inode and status time of a directory, which the kernel moves whenever a name in it comes, goes or changes hands."""
+"""Inode and status time of a directory, which the kernel moves whenever a name in it is made, removed or replaced."""
 UNSETTLED: Stamp = (0, 0)
 """The stamp of a directory whose names may change without moving it."""
 
@@ -51,8 +51,11 @@ class CachedFile(NamedTuple):
     ctime_ns: int
     oid: str
 
+    def older_than(self, moment_ns: int) -> bool:
+        return self.ctime_ns < moment_ns - (COARSE_NS if is_coarse(self.ctime_ns) else GRANULARITY_NS)
+
     def holds(self, status: Status) -> bool:
-        """Whether the file still has that status, and so that content."""
+        """True if the file still has that status, and so that content."""
         return (self.inode, self.size, self.mtime_ns, self.ctime_ns) == (
             status.inode,
             status.size,
@@ -103,8 +106,13 @@ class CachedDirectory:
     empty: bool = True
     stamp: Stamp = UNSETTLED
 
+    def before(self, moment_ns: int) -> CachedDirectory:
+        """The same without the files whose status changed since a moment."""
+        known = {name: file for name, file in self.known.items() if file.older_than(moment_ns)}
+        return self if len(known) == len(self.known) else replace(self, known=known, leaves=None)
+
     def is_exactly(self, manifest: str, listing: Listing) -> bool:
-        """Whether a directory listed just now is what a manifest says, the insides of its subdirectories aside."""
+        """True if a directory listed just now is what a manifest says, the insides of its subdirectories aside."""
         return (
             self.manifest == manifest
             and self.leaves is not None
@@ -128,6 +136,10 @@ class StatCache:
             parent, slash, name = path.rpartition("/")
             stat_cache.directories.setdefault(parent + slash, CachedDirectory()).known[name] = entry
         return stat_cache
+
+    def before(self, moment_ns: int) -> StatCache:
+        """Only what is known of files whose status did not change since a moment."""
+        return StatCache({path: one.before(moment_ns) for path, one in self.directories.items()})
 
 
 def listed(directory: int, limit: int, last: CachedDirectory | None = None) -> Listing | None:
@@ -158,7 +170,7 @@ def listed(directory: int, limit: int, last: CachedDirectory | None = None) -> L
 
 
 def _asked_again(directory: int, last: CachedDirectory, stamp: Stamp) -> Listing | None:
-    """What became of the names that were there; None if those are not known or no longer right."""
+    """The current state of the names that were there; None if they are unknown or out of date."""
     if last.leaves is None:
         return None
     leaves: list[StatRow] = []
@@ -205,5 +217,5 @@ def status_of(name: str, found: os.stat_result) -> Status:
 
 
 def is_coarse(time_ns: int) -> bool:
-    """Whether a time looks like one of a file system with a coarse clock."""
+    """True if a time looks like one of a file system with a coarse clock."""
     return time_ns % 1_000_000 == 0

@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 
 
 Role = Literal["blob", "link", "tree", "manifest", "snapshot"]
-"""What an object is to the one that refers to it; all but trees are stored as blobs."""
+"""The role of an object for the one that refers to it; all but trees are stored as blobs."""
 
 _FORMAT = "codepilot objects 1"
 _OID = re.compile("[0-9a-f]{64}")
 _ENTRIES, _BYTES, _DEPTH = 1_000_000, 16 << 30, 256
-"""What a root may come to when it is laid out, where one object may stand in any number of places."""
+"""The largest size of a materialised root, in which one object may occur in any number of places."""
 _LISTING_BYTES, _TARGET_BYTES = 32 << 20, 4095
 """How large one tree or manifest, and the target of a link, may be."""
 _TREE_ROLES: dict[str, Role] = {DIRECTORY: "tree", SYMLINK: "link"}
@@ -60,7 +60,7 @@ Header = tuple[Kind, int]
 
 @dataclass(frozen=True)
 class Title:
-    """What a stream says about itself."""
+    """The first member of a stream: its root, and what it builds on."""
 
     root: str
     role: Role
@@ -93,7 +93,7 @@ class Title:
 
 @dataclass(frozen=True)
 class Claims:
-    """What trees and manifests say about objects, to be held against the objects once all are known."""
+    """Claims of trees and manifests about objects, checked once all objects are known."""
 
     gitlinks: set[str] = field(default_factory=set)
     sizes: set[tuple[str, int]] = field(default_factory=set)
@@ -203,7 +203,7 @@ def _check(store: ObjectStore, quarantine: PackWriter, title: Title, arrived: Ma
 
 
 def _references(role: Role, data: bytes, claims: Claims) -> list[Reference]:
-    """What a well-formed object refers to, and what it claims about that; any other is refused."""
+    """The references of a well-formed object, and its claims about them; a malformed object is refused."""
     if role == "tree":
         entries = check_tree(data)
         claims.gitlinks.update(entry.oid for entry in entries.values() if entry.mode == GITLINK)
@@ -377,7 +377,7 @@ class StreamReader:
             pieces = self._pieces(size)
             yield Member(_KINDS[found[1]], found[2], size, pieces)
             for _ in pieces:
-                pass  # What nobody wanted must be passed over.
+                pass  # Skip what the caller did not read.
             self._padding(size)
         if self._take(_BLOCK).strip(b"\0") or self._buffer or next(self._source, b""):
             raise refused("something follows its end")

@@ -123,13 +123,13 @@ def shown(path: str) -> str:
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether a name names something in its directory and nothing elsewhere."""
+    """True if a name names something in its directory and nothing elsewhere."""
     fits = len(name) <= 63 or len(name.encode("utf-8", "surrogateescape")) <= _NAME_BYTES
     return fits and name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
 
 def split(path: str) -> list[str]:
-    """The parts of a path that stays beneath its root; anything else is refused."""
+    """The parts of a path that stays below its root; anything else is refused."""
     parts = path.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
         raise CodePilotError(
@@ -139,7 +139,7 @@ def split(path: str) -> list[str]:
 
 
 def leads_out(path: str, links: dict[str, str]) -> bool:
-    """Whether following a link could lead out of the tree or into its `.git`, by way of the tree's other links."""
+    """True if following a link could lead out of the tree or into its `.git`, by way of the tree's other links."""
     at = path.split("/")[:-1]
     ahead = list(reversed(links[path].split("/")))
     if links[path].startswith("/"):
@@ -185,7 +185,7 @@ class Item(NamedTuple):
 
 
 class SnapshotRecord(NamedTuple):
-    """What a snapshot's id names."""
+    """The record behind a snapshot's id."""
 
     tree: str
     manifest: str
@@ -235,7 +235,7 @@ def check_manifest(data: bytes) -> dict[str, Item]:
 
 
 def is_record(data: bytes) -> bool:
-    """Whether an object is a snapshot, or at least looks like one in every respect."""
+    """True if an object is a snapshot, or at least looks like one in every respect."""
     return len(data) < 300 and _RECORD.fullmatch(data) is not None
 
 

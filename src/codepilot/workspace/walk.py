@@ -75,7 +75,7 @@ class WalkLimits:
 
 @dataclass(frozen=True)
 class Walked:
-    """What a walk found. An incomplete one ran into a limit, and its tree and manifest are not the whole."""
+    """The result of a walk. An incomplete one reached a limit, and its tree and manifest are partial."""
 
     tree: str
     manifest: str
@@ -87,7 +87,7 @@ class Walked:
 
 @dataclass(slots=True)
 class _Level:
-    """A directory being walked: where it is, what holds for everything beneath, and what was found in it."""
+    """A directory being walked: its position, the rules for everything below it, and the entries found."""
 
     fd: int
     prefix: str
@@ -123,7 +123,7 @@ class Walk:
         self._started_ns = time.time_ns()
 
     def run(self, root: int) -> Walked:
-        """Walk the tree beneath an open directory."""
+        """Walk the tree below an open directory."""
         level = _Level(root, "", ignored=False, collapsed=False, submodule=False, depth=0)
         listing = self._listed(root, "")
         seen = self._directory(level, without_git(listing))
@@ -280,10 +280,23 @@ class Walk:
             except PermissionError as error:
                 self._unreadable(path, collapsed, error)
                 return None
+            if not ignored and not submodule and self._is_new_repository(path, inside):
+                self._nested(path)
             seen = self._directory(_Level(fd, path + "/", ignored, collapsed, submodule, level.depth + 1), inside)
         finally:
             os.close(fd)
         return Below(name, mode & 0o777, seen.tree, seen.manifest, seen.empty or gitlink is not None)
+
+    def _is_new_repository(self, path: str, inside: Listing) -> bool:
+        """True if git would take a directory for a repository without a `.git`, and its base did not hold it so."""
+        if not any(len(found[0]) == 4 and found[0].lower() == "head" for found in inside.leaves):
+            return False
+        names = {found[0].lower() for found in inside.leaves} | {found[0].lower() for found in inside.directories}
+        if not {"objects", "refs"} <= names and "commondir" not in names:
+            return False
+        known = self._base_index
+        held = known.holds_tracked(f"{path}/objects") and known.holds_tracked(f"{path}/refs")
+        return f"{path}/HEAD" not in known.entries or not (held or f"{path}/commondir" in known.entries)
 
     def _unreadable(self, path: str, hidden: bool, error: OSError) -> None:
         if not hidden:
@@ -335,7 +348,7 @@ class Walk:
         return oid, after._replace(size=size)
 
     def _settled(self, ctime_ns: int) -> bool:
-        """Whether any later change is bound to move the file's status time."""
+        """True if any later change is bound to move the file's status time."""
         return ctime_ns < self._started_ns - (COARSE_NS if is_coarse(ctime_ns) else GRANULARITY_NS)
 
     def _link(

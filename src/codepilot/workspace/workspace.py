@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from codepilot.core.artifacts import ArtifactRef, ArtifactType
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.store import Artifacts
 from codepilot.workspace import dirfd
 from codepilot.workspace.base_index import BaseIndex
 from codepilot.workspace.materialise import Restorer, copy_in, materialise
-from codepilot.workspace.objects import RECEIVED_BYTES, Change, ObjectStore
+from codepilot.workspace.objects import RECEIVED_BYTES, ObjectStore
+from codepilot.workspace.patch_parts import Change, PatchParts
+from codepilot.workspace.shadow import SHADOW, SPARE, RunTree, Shadow
 from codepilot.workspace.stat_cache import GRANULARITY_NS, CachedFile, StatCache, is_coarse
 from codepilot.workspace.transfer import receive
 from codepilot.workspace.trees import SnapshotRecord, decode_record, encode_record, is_record, shown, split
@@ -44,7 +44,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Scan:
-    """What the workspace holds now."""
+    """The current content of the workspace."""
 
     tree: str
     violations: tuple[Violation, ...]
@@ -67,21 +67,29 @@ class Workspace:
 
     def __init__(self, path: Path, objects: ObjectStore, limits: WalkLimits | None = None) -> None:
         self.path = path.absolute()
-        self.tree_path = self.path / "tree"
         self._base_objects = objects
         self._limits = limits or WalkLimits()
         self._lock = threading.RLock()
         self._store: ObjectStore | None = None
         self._base_index: BaseIndex | None = None
         self._stat_cache = StatCache()
+        self._shadow: Shadow | None = None
+        self._parts = PatchParts()
+        """Of the patches between its trees: a checkpoint makes only those that are new."""
+
+    @property
+    def tree_path(self) -> Path:
+        """The directory in which the agent works: the shadow while there is one."""
+        shadow = self.path / SHADOW
+        return shadow if shadow.is_dir() else self.path / "tree"
 
     @property
     def exists(self) -> bool:
-        return self.tree_path.is_dir()
+        return (self.path / "tree").is_dir()
 
     @property
     def made_at(self) -> float:
-        """When it was complete; what was changed later has a later time of change."""
+        """When it was completed; later changes have a later status time."""
         return (self.path / "index.json").stat().st_mtime
 
     def create(self, tree: str, carried: Mapping[str, Path] | None = None) -> bool:
@@ -107,7 +115,7 @@ class Workspace:
                     copy_in(source, root, split(target))
             known = _settled(known)
             self._write_index(tree, sorted(carried or {}), known)
-            partial.rename(self.tree_path)
+            partial.rename(self.path / "tree")
             self._stat_cache = StatCache.of(known)
             return True
 
@@ -131,6 +139,8 @@ class Workspace:
     def restore(self, snapshot: str, paths: Sequence[str] = ()) -> None:
         """Make the workspace, or only the given paths of it, exactly what it was at a snapshot."""
         with self._lock, dirfd.disk_full_is_typed():
+            if self._shadow is None:
+                self.close_shadow()  # of a process that was killed: the tree itself is to be what the snapshot says
             store = self._objects()
             record = self._record(snapshot)
             asked = [_inside(path) for path in paths]
@@ -161,14 +171,6 @@ class Workspace:
             name = receive(self._objects(), chunks, limit_bytes, role="snapshot").root
             return Snapshot(name, self._record(name).tree)
 
-    def keep_snapshot(self, snapshot: str, artifacts: Artifacts, whole: bool = False) -> ArtifactRef:
-        """Put a snapshot into the artifact store, where it outlives the workspace."""
-        return artifacts.put_stream(self.export_snapshot(snapshot, whole), ArtifactType.SNAPSHOT)
-
-    def fetch_snapshot(self, ref: ArtifactRef, artifacts: Artifacts) -> Snapshot:
-        """Take a snapshot from the artifact store."""
-        return self.import_snapshot(artifacts.stream(ref))
-
     def diff(self, base_tree: str) -> WorkspaceDiff:
         """The exact change from a tree to the workspace."""
         with self._lock:
@@ -177,6 +179,62 @@ class Workspace:
             walked = self._walk(snapshot=False)[0]
             difference = self._objects().diff(base_tree, walked.tree)
         return WorkspaceDiff(difference.patch, walked.tree, difference.changes, walked.violations, walked.ignored)
+
+    def compare(self, before: str, after: str, *, patch: bool = True) -> WorkspaceDiff:
+        """The exact change between two trees of the workspace, without looking at its files."""
+        with self._lock:
+            for tree in (before, after):
+                if not self._objects().has_tree(tree):
+                    raise CodePilotError(FailureKind.PATH_NOT_FOUND, f"there is no tree {tree}")
+            store = self._objects()
+            difference = store.diff(before, after, self._parts) if patch else store.listing(before, after)
+        return WorkspaceDiff(difference.patch, after, difference.changes, (), ())
+
+    def open_shadow(self, place: Path | None = None) -> RunTree:
+        """Let the agent work in a copy from now on; the tree itself changes only by `promote`.
+
+        With `place`, the tree is laid out there for a person. Everything in the workspace must have ended.
+        """
+        with self._lock, dirfd.disk_full_is_typed():
+            self.close_shadow()
+            taken = self.snapshot()
+            self._discard_leftovers()
+            kept = self._stat_cache
+            opened = Shadow(self.path, place, self._objects(), self._load(), self._limits, kept)
+            found = opened.open(self._record(taken.id), taken.tree)
+            self._shadow, self._stat_cache = opened, opened.agent_cache
+            return found
+
+    def promote(self, snapshot: str) -> RunTree:
+        """Make the tree exactly what the agent's directory was at a snapshot, in one exchange of directories."""
+        with self._lock, dirfd.disk_full_is_typed():
+            return self._opened_shadow().promote(self._record(snapshot))
+
+    def run_tree(self) -> RunTree:
+        """The tree that was promoted, as it is now: a person may have edited it."""
+        with self._lock, dirfd.disk_full_is_typed():
+            return self._opened_shadow().look()
+
+    def close_shadow(self) -> None:
+        """Remove the shadow: what was not promoted is gone."""
+        with self._lock:
+            if self._shadow is not None:
+                self._stat_cache, self._shadow = self._shadow.close(), None
+            if (self.path / SHADOW).exists():
+                self._stat_cache = StatCache()
+                with dirfd.opened(self.path) as home:
+                    os.rename(SHADOW, f"partial-{secrets.token_hex(6)}", src_dir_fd=home, dst_dir_fd=home)
+                self._discard_leftovers()
+
+    def _opened_shadow(self) -> Shadow:
+        if self._shadow is None:
+            raise CodePilotError(FailureKind.EXECUTOR_LOST, f"the workspace {self.path.name} has no shadow")
+        return self._shadow
+
+    def read_again(self, since_ns: int) -> None:
+        """Read every file whose status changed since a moment again at the next look."""
+        with self._lock:
+            self._stat_cache = self._stat_cache.before(since_ns)
 
     def read_file(self, path: str, limit: int = 32 << 20) -> bytes:
         """The content of a regular file inside, reached without following any link."""
@@ -197,6 +255,7 @@ class Workspace:
         """Remove the workspace with its snapshots. Removing what is not there is fine."""
         with self._lock:
             self.close()
+            self._shadow = None
             self._base_index = None
             self._stat_cache = StatCache()
             remove_workspace(self.path)
@@ -260,7 +319,7 @@ class Workspace:
         return self._store
 
     def _load(self) -> BaseIndex:
-        """What the base says, read once; after a restart also what was laid down."""
+        """The index of the base, read once; after a restart also the files as first written."""
         if self._base_index is None:
             store = self._objects()
             index = self._index()
@@ -280,10 +339,11 @@ class Workspace:
         temporary.rename(self.path / "index.json")
 
     def _discard_leftovers(self) -> None:
-        """Remove what an interrupted operation left beside the tree."""
+        """Remove what an interrupted operation left in the workspace's directory."""
         with dirfd.opened(self.path) as home:
             for name in dirfd.names(home):
-                if name.startswith(("partial-", "staging-", "index.json.")):
+                left = name == SPARE and self._shadow is None
+                if left or name.startswith(("partial-", "staging-", "index.json.")):
                     dirfd.remove(home, name)
 
 
