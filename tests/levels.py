@@ -1,4 +1,4 @@
-"""What a test needs of the machine. A user's machine may lack it, with the reason told; CI may not."""
+"""What a test needs of the machine. A user's machine may lack it, with the reason given; CI may not."""
 
 from __future__ import annotations
 

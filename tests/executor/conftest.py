@@ -51,12 +51,12 @@ def begin(arguments: list[str], home: Path, script: Path | None = None) -> Servi
     with log.open("ab") as errors:
         popen = Started(arguments, environ, stderr=errors, script=script)
     assert popen.stdout is not None
-    said = popen.stdout.readline()
-    if not said:
+    message = popen.stdout.readline()
+    if not message:
         popen.wait()
         popen.stdout.close()
         raise AssertionError(log.read_text())
-    return Service(popen, json.loads(said)["url"], home, log)
+    return Service(popen, json.loads(message)["url"], home, log)
 
 
 def begin_command(home: Path, *options: str) -> Service:
@@ -65,7 +65,7 @@ def begin_command(home: Path, *options: str) -> Service:
 
 
 def begin_strict(home: Path, **fields: object) -> Service:
-    """A service with narrow bounds. `slow_snapshots` names a workspace whose snapshots wait for a file beside it."""
+    """A service with narrow bounds. `slow_snapshots` names a workspace whose snapshots wait for a file next to it."""
     return begin([json.dumps({"home": str(home), "token": TOKEN, **fields})], home, _STRICT)
 
 
@@ -123,7 +123,7 @@ def ready(executor: Executor, request_for: Callable[..., CreateWorkspace]) -> Ex
 
 @pytest.fixture
 def strict(tmp_path: Path) -> Iterator[Callable[..., Service]]:
-    """Starts services with narrow bounds, one after the other in the same home unless told otherwise."""
+    """Starts services with narrow bounds, one after the other in the same home unless asked otherwise."""
     begun: list[Service] = []
 
     def begin_one(home: str = "home", **fields: object) -> Service:

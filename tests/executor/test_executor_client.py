@@ -19,7 +19,7 @@ Answer = Callable[[http.server.BaseHTTPRequestHandler], None]
 
 @dataclass
 class Scripted:
-    """A server that answers as it is told, one answer after the other."""
+    """A server that answers as it is asked, one answer after the other."""
 
     url: str
     answers: list[Answer] = field(default_factory=list)
@@ -90,7 +90,7 @@ def test_after_three_the_executor_is_lost(scripted, trouble):
     assert scripted.url in caught.value.failure.message
 
 
-def test_nobody_there_is_said_with_the_address():
+def test_nobody_there_is_reported_with_the_address():
     with pytest.raises(CodePilotError) as caught:
         _ = RemoteExecutor("http://127.0.0.1:1", "t").level
     assert caught.value.kind is FailureKind.EXECUTOR_LOST
@@ -104,7 +104,7 @@ def test_a_silent_service_is_asked_again(scripted):
     silent.set()
 
 
-def test_it_waits_as_long_as_it_is_told(scripted):
+def test_it_waits_as_long_as_it_is_asked(scripted):
     waits: list[float] = []
     scripted.answers = [says(429, Retry_After="7"), says(503, Retry_After="100000"), says(200)]
     Http(scripted.url, None, waits.append).ask(Ask("GET", "/x"))
@@ -174,9 +174,13 @@ def test_a_refusal_is_final_and_arrives_whole(scripted, status):
     scripted.answers = [says(status, failure("path_not_found", "there is none", "Look.", message="m", kind="k"))]
     with pytest.raises(CodePilotError) as caught:
         Http(scripted.url, None).ask(Ask("GET", "/x"))
-    told = caught.value.failure
-    assert (told.kind, told.message, told.next_action) == (FailureKind.PATH_NOT_FOUND, "there is none", "Look.")
-    assert told.details == {"message": "m", "kind": "k"}
+    reported = caught.value.failure
+    assert (reported.kind, reported.message, reported.next_action) == (
+        FailureKind.PATH_NOT_FOUND,
+        "there is none",
+        "Look.",
+    )
+    assert reported.details == {"message": "m", "kind": "k"}
 
 
 def test_every_try_is_the_same_request(scripted):

@@ -292,7 +292,7 @@ def test_a_process_says_how_it_ended(ready):
     process.kill()
 
 
-def test_a_process_hears_much_and_says_much(ready):
+def test_a_process_reads_much_and_writes_much(ready):
     process = ready.start_process(StartProcess(workspace=NAME, argv=("/bin/cat",)))
     much = b"0123456789abcdef" * (3 << 16) + b"\n"
     writer = threading.Thread(target=lambda: (process.stdin.write(much), process.stdin.close()))
@@ -320,12 +320,12 @@ def test_a_process_is_interrupted_limited_and_killed(ready):
         slow.stdin.flush()
 
     endless = start("sleep 600")
-    heard: list[bytes] = []
-    reader = threading.Thread(target=lambda: heard.append(endless.stdout.readline()))
+    received: list[bytes] = []
+    reader = threading.Thread(target=lambda: received.append(endless.stdout.readline()))
     reader.start()
     endless.kill()
     reader.join()
-    assert (heard, endless.running, endless.wait()) == ([b""], False, None)
+    assert (received, endless.running, endless.wait()) == ([b""], False, None)
 
 
 @pytest.mark.parametrize("every", [False, True])
@@ -386,7 +386,7 @@ def test_close_ends_what_runs_and_keeps_files(executor, request_for):
     assert executor.read_file(NAME, "here") == b""
 
 
-def test_an_unknown_workspace_is_said(executor):
+def test_an_unknown_workspace_is_reported(executor):
     calls = (
         lambda: executor.run_command(shell("true")),
         lambda: executor.run_code(code("1")),
@@ -423,7 +423,23 @@ def test_a_name_that_is_a_path_is_refused(executor, request_for, name):
 def test_the_agents_repository_is_its_own(ready, base):
     assert ready.init_git(NAME).status == "ok"
     assert ready.run_command(shell("git log --oneline | wc -l; git status --porcelain")).stdout.strip() == b"1"
+    ready.run_command(shell("git commit -q --allow-empty -m mine"))
+    assert ready.init_git(NAME).status == "ok"
+    assert ready.run_command(shell("git log --oneline | wc -l")).stdout.strip() == b"2"
+    ready.run_command(shell("rm -rf .git/objects; touch .git/codepilot-unfinished"))
+    assert ready.init_git(NAME).status == "ok"
+    assert ready.run_command(shell("git log --oneline | wc -l; git status --porcelain")).stdout.strip() == b"1"
     assert ready.diff(NAME, base[1]).patch == b""
+
+
+def test_the_agents_repository_leaves_installed_packages_out(ready):
+    make = "mkdir -p node_modules/x .venv built; touch node_modules/x/a .venv/b built/c kept.log ./-odd.log"
+    ready.run_command(shell(f"{make}; printf '*.log\\nbuilt\\n' > .gitignore"))
+    assert ready.init_git(NAME).exit_code == 0
+    listed = ready.run_command(shell("git ls-files")).stdout.decode().split()
+    assert {"kept.log", "-odd.log", ".gitignore"} <= set(listed)
+    assert not [path for path in listed if path.startswith(("node_modules", ".venv", "built"))]
+    assert ready.run_command(shell("git status --porcelain")).stdout == b""
 
 
 ASKING = "import codepilot_kernel as kernel\nkernel.ask('double', {'n': n})"

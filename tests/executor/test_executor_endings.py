@@ -73,7 +73,7 @@ def once(client: RemoteExecutor, path: str) -> CodePilotError:
     return caught.value
 
 
-def test_told_to_stop_it_finishes_what_runs_and_takes_nothing_new(strict, request_for):
+def test_asked_to_stop_it_finishes_what_runs_and_takes_nothing_new(strict, request_for):
     service = strict(drain_sec=PATIENCE_SEC)
     client = service.client()
     tree = Path(client.create(request_for(NAME)).path)
@@ -94,7 +94,7 @@ def test_told_to_stop_it_finishes_what_runs_and_takes_nothing_new(strict, reques
     assert service.popen.wait(PATIENCE_SEC) == 0
 
 
-def test_told_to_stop_it_hands_a_snapshot_over_to_its_end(strict, request_for):
+def test_asked_to_stop_it_hands_a_snapshot_over_to_its_end(strict, request_for):
     service = strict(drain_sec=PATIENCE_SEC)
     client = service.client()
     client.create(request_for(NAME))
@@ -110,7 +110,7 @@ def test_told_to_stop_it_hands_a_snapshot_over_to_its_end(strict, request_for):
     assert service.popen.wait(PATIENCE_SEC) == 0
 
 
-def test_told_to_stop_it_says_when_to_come_back(strict, request_for):
+def test_asked_to_stop_it_says_when_to_come_back(strict, request_for):
     service = strict(drain_sec=PATIENCE_SEC)
     client = service.client()
     client.create(request_for(NAME))
@@ -132,7 +132,7 @@ def test_told_to_stop_it_says_when_to_come_back(strict, request_for):
     assert service.popen.wait(PATIENCE_SEC) == 0
 
 
-def test_told_to_stop_it_ends_what_does_not_finish(strict, request_for):
+def test_asked_to_stop_it_ends_what_does_not_finish(strict, request_for):
     service = strict(drain_sec=0.3)
     client, mark = service.client(), "600.4711"
     tree = Path(client.create(request_for(NAME)).path)
@@ -148,7 +148,7 @@ def test_told_to_stop_it_ends_what_does_not_finish(strict, request_for):
         process.kill()
 
 
-def test_told_twice_it_stops_at_once(strict, request_for):
+def test_asked_twice_it_stops_at_once(strict, request_for):
     service = strict(drain_sec=600.0)
     client, mark = service.client(), "600.4712"
     tree = Path(client.create(request_for(NAME)).path)

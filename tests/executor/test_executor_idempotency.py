@@ -61,7 +61,7 @@ def test_a_count_that_fails_takes_no_result_away(tmp_path, sandbox, request_for,
     assert "a package is broken" in caplog.text
 
 
-def test_an_answer_outlives_the_process_and_one_that_never_came_is_told(tmp_path):
+def test_an_answer_outlives_the_process_and_one_that_never_came_is_reported(tmp_path):
     file = tmp_path / "answers.db"
     first = IdempotencyCache(file)
     assert first.give(ASKED, CodeResult, lambda: CodeResult(status="ok", value="1")).value == "1"

@@ -60,7 +60,7 @@ def test_fifty_callers_with_a_workspace_each_find_their_own_content(service, bas
     def call(number: int) -> list[object]:
         name = f"own-{number}"
         client.create(CreateWorkspace(workspace=name, objects=str(base[0]), tree=trees[number]))
-        said = client.run_command(shell(name, f"cat who; echo {number} >> who; echo {number} > new-{number}"))
+        message = client.run_command(shell(name, f"cat who; echo {number} >> who; echo {number} > new-{number}"))
         value = client.run_code(RunCode(workspace=name, code="open('who').read()")).value if number % 5 == 0 else None
         taken = client.snapshot(name)
         diff = client.diff(name, trees[number])
@@ -68,11 +68,11 @@ def test_fifty_callers_with_a_workspace_each_find_their_own_content(service, bas
         client.restore(name, taken.snapshot)
         left = client.run_command(shell(name, "ls; cat *")).stdout
         client.delete(name)
-        return [said.stdout, value, {change.path for change in diff.changes}, diff.tree == taken.tree, whole, left]
+        return [message.stdout, value, {change.path for change in diff.changes}, diff.tree == taken.tree, whole, left]
 
     with ThreadPoolExecutor(CALLERS) as callers:
-        told = list(callers.map(call, range(CALLERS)))
-    for number, answers in enumerate(told):
+        reported = list(callers.map(call, range(CALLERS)))
+    for number, answers in enumerate(reported):
         text = f"caller {number}\n{number}\n"
         assert answers == [
             f"caller {number}\n".encode(),

@@ -136,19 +136,19 @@ def test_workspaces_share_the_files_of_their_base(tmp_path, sandbox, request_for
     assert counts[-1] - counts[1] < 2 * packs
 
 
-def test_who_is_interrupted_by_a_delete_is_told_so(tmp_path, sandbox, request_for):
-    """Also where answers are kept beside the workspace, which is gone by then."""
+def test_who_is_interrupted_by_a_delete_is_informed(tmp_path, sandbox, request_for):
+    """Also where answers are kept next to the workspace, which is gone by then."""
     executor = LocalExecutor(tmp_path / "w", sandbox, durable=True)
     for number in range(8):
         name = f"r-{number}"
         tree = Path(executor.create(request_for(name)).path)
         command = RunCommand(workspace=name, argv=("/bin/sh", "-c", "touch go; sleep 600"), idempotency_key="k")
         with ThreadPoolExecutor(1) as caller:
-            told = caller.submit(executor.run_command, command)
+            reported = caller.submit(executor.run_command, command)
             while not (tree / "go").exists():
                 time.sleep(0.005)
             executor.delete(name)
-            assert told.result().status == "interrupted"
+            assert reported.result().status == "interrupted"
         assert not tree.parent.exists()
     executor.close()
 
@@ -177,7 +177,7 @@ def test_an_action_that_waited_for_a_replaced_kernel_leaves_none_running(local, 
     assert session.kernel().running
 
 
-def test_a_skill_on_this_side_is_told_whose_call_it_is(tmp_path, sandbox, request_for):
+def test_a_skill_on_this_side_knows_whose_call_it_is(tmp_path, sandbox, request_for):
     asked = []
     executor = LocalExecutor(tmp_path / "w", sandbox, answer=lambda *call: asked.append(call))
     executor.create(request_for())

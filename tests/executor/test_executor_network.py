@@ -198,17 +198,17 @@ def test_a_home_deeper_than_a_socket_may_lie(tmp_path: Path, request_for: Reques
         executor.close()
 
 
-def test_credentials_are_added_and_requests_told_of(
+def test_credentials_are_added_and_requests_reported(
     home: Path, request_for: Request, host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[tuple[object, ...]] = []
+    reported: list[tuple[object, ...]] = []
     executor = LocalExecutor(
         home,
         level("bubblewrap"),
         credentials=(
             Credential(host, "X-Key", environment="TEST_KEY", tls=False, environ={"TEST_KEY": "hidden-value"}),
         ),
-        seen=lambda *one: told.append(one),
+        seen=lambda *one: reported.append(one),
     )
     try:
         executor.create(request_for(host))
@@ -216,7 +216,7 @@ def test_credentials_are_added_and_requests_told_of(
         assert executor.run_code(RunCode(workspace=NAME, code=script)).stdout == "hello\nFalse\n"
         assert Web.tokens[-1] == "hidden-value"
         port = int(host.partition(":")[2])
-        assert told == [(NAME, "localhost", port, "GET", True, "")]
+        assert reported == [(NAME, "localhost", port, "GET", True, "")]
     finally:
         executor.close()
 

@@ -53,12 +53,12 @@ def test_limits_have_the_defaults_that_the_page_names(name, value):
 
 
 def test_every_status_is_on_the_page_with_what_the_client_does():
-    told = {
+    reported = {
         int(status): does
         for statuses, _, does in rows("Answers, and what the client does")
         for status in re.findall(r"\d{3}", statuses)
     }
-    assert set(REASONS) <= set(told)
-    again = {status for status, does in told.items() if "tries" in does or "again" in does}
+    assert set(REASONS) <= set(reported)
+    again = {status for status, does in reported.items() if "tries" in does or "again" in does}
     assert again == set(_AGAIN)
     assert TRIES == 3

@@ -51,7 +51,7 @@ def test_commands_with_limits_of_their_own_share_it_too(tmp_path, sandbox, reque
 
 
 def test_actions_and_commands_share_it(local):
-    """A kernel that is idle has nothing to fear from what a command does; whoever adds to it next is told."""
+    """A kernel that is idle has nothing to fear from what a command does; anyone who adds to it next is informed."""
     write = "import os, time\nopen('{name}', 'wb').write(os.urandom(20_000_000))\ntime.sleep({rest})"
     assert act(local, write.format(name="one", rest=0.6)) == ("ok", None)
     assert run(local, WRITE.format(name="two")) == ("limit", "disk")

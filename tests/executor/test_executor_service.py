@@ -40,7 +40,7 @@ def operations(url: str) -> list[tuple[str, str]]:
     return [(method.upper(), path) for path, methods in document["paths"].items() for method in methods]
 
 
-def test_without_the_token_nothing_is_told(service):
+def test_without_the_token_nothing_is_reported(service):
     found = operations(service.url)
     assert len(found) >= 24
     for method, path in found:
@@ -96,11 +96,11 @@ def test_a_request_keeps_its_id(service):
     ],
 )
 def test_a_mistake_has_a_status_and_a_reason(service, method, path, body, kind, status):
-    got, headers, said = ask(service.url, method, path, body, Content_Type=kind)
+    got, headers, message = ask(service.url, method, path, body, Content_Type=kind)
     assert (got, headers["content-type"]) == (status, JSON)
-    told = json.loads(said)
-    assert set(told) == {"kind", "message", "next_action", "details"}
-    assert told["message"] and told["next_action"]
+    reported = json.loads(message)
+    assert set(reported) == {"kind", "message", "next_action", "details"}
+    assert reported["message"] and reported["next_action"]
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [("GET", "/nowhere", 404), ("DELETE", "/about", 405)])
@@ -117,8 +117,8 @@ def test_what_goes_astray_has_an_id_is_logged_and_counted(service, method, path,
 def test_a_body_that_nobody_reads_ends_the_connection(service, line):
     """It could go on for ever, byte by byte."""
     head = f"{line} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 1000000\r\n\r\nabc"
-    heard = _raw(service.url, head.encode())
-    assert heard.startswith(b"HTTP/1.1 ") and b"connection: close" in heard.lower()
+    received = _raw(service.url, head.encode())
+    assert received.startswith(b"HTTP/1.1 ") and b"connection: close" in received.lower()
 
 
 def test_only_what_the_operator_allows_is_shown_inside(service, request_for):
@@ -207,7 +207,7 @@ def test_fifty_callers_lose_no_request_and_mix_no_workspaces(service, request_fo
     client.close()
 
 
-def test_a_process_is_told_and_heard_once_whatever_is_repeated(service, request_for):
+def test_a_process_is_written_to_and_read_once_whatever_is_repeated(service, request_for):
     client = service.client()
     client.create(request_for(NAME))
     name, raw = "ab" * 16, "application/octet-stream"
@@ -295,10 +295,10 @@ def _raw(url: str, data: bytes) -> bytes:
     parts = urlsplit(url)
     with socket.create_connection((parts.hostname, parts.port), timeout=30) as connection:
         connection.sendall(data)
-        heard = b""
+        received = b""
         while chunk := connection.recv(65536):
-            heard += chunk
-        return heard
+            received += chunk
+        return received
 
 
 def _processes_are_bounded(url: str, client) -> None:

@@ -62,7 +62,7 @@ def test_one_that_ended_unread_ends_with_its_workspace_too(strict, request_for):
 
 
 class Unended:
-    """A process whose output stays open after its end, as when whoever reads it is slow to notice."""
+    """A process whose output stays open after its end, as when its reader is slow to notice."""
 
     limit = None
 

@@ -104,7 +104,7 @@ def python(code: str) -> tuple[str, ...]:
 FETCH = "import sys, urllib.request as u\nprint(u.urlopen({url!r}, timeout=20).read().decode())"
 
 
-def test_python_reaches_an_allowed_host_and_is_told_of_others(inside: Inside, web: Web) -> None:
+def test_python_reaches_an_allowed_host_and_is_refused_others(inside: Inside, web: Web) -> None:
     done = inside(*python(FETCH.format(url=f"http://localhost:{web.server_port}/simple/")))
     assert done.stdout == b"hello /simple/\n", done.stderr
     for url in ("http://pypi.org/simple/", "https://pypi.org/simple/"):
@@ -281,8 +281,8 @@ except ChildProcessError:
     done = inside(*python(code))
     assert done.stdout.decode().splitlines() == ["True True", "['0', '1', '2', '3']", "no child"], done.stderr
     shell = inside("/bin/sh", "-c", "grep SigIgn /proc/$$/status; env | grep ^L | sort", LANG="C")
-    said, ignored, *variables = shell.stdout.split()
-    assert (said, variables) == (b"SigIgn:", [b"LANG=C", b"LOGNAME=codepilot"])
+    message, ignored, *variables = shell.stdout.split()
+    assert (message, variables) == (b"SigIgn:", [b"LANG=C", b"LOGNAME=codepilot"])
     assert int(ignored, 16) & ~LIBRARYS_OWN == 0
 
 
@@ -334,7 +334,7 @@ def test_levels_without_a_network_of_their_own_refuse(
         assert caught.value.kind is FailureKind.SANDBOX_UNAVAILABLE
 
 
-def test_a_proxy_beside_the_hosts_network_or_one_that_is_gone_is_refused(
+def test_a_proxy_next_to_the_hosts_network_or_one_that_is_gone_is_refused(
     bubblewrap: Sandbox, view: SandboxSpec, proxy: Proxy
 ) -> None:
     with pytest.raises(CodePilotError) as caught:
@@ -347,14 +347,15 @@ def test_a_proxy_beside_the_hosts_network_or_one_that_is_gone_is_refused(
 
 
 def test_the_carrier_holds_nothing_that_was_open(tmp_path: Path) -> None:
-    """However large its number; the command has ended, so that whoever still holds it is the carrier."""
+    """However large its number; the command has ended, so that anyone who still holds it is the carrier."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 2000)), hard))
     read, write = os.pipe()
     high = fcntl.fcntl(write, fcntl.F_DUPFD, 1500)
     os.close(write)
     socket_path = os.fspath(tmp_path / "none")
-    argv = [sys.executable, bridge.__file__, "0", socket_path, "/bin/true"]
+    link = f"0={socket_path}"
+    argv = [sys.executable, bridge.__file__, "0", link, "/bin/true"]
     try:
         subprocess.run(argv, pass_fds=[high], check=True, timeout=20)
         os.close(high)
@@ -364,5 +365,5 @@ def test_the_carrier_holds_nothing_that_was_open(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         for found in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
-                if socket_path.encode() in found.read_bytes().split(b"\0"):
+                if link.encode() in found.read_bytes().split(b"\0"):
                     os.kill(int(found.parent.name), signal.SIGKILL)

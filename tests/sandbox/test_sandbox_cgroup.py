@@ -1,4 +1,4 @@
-"""Control groups: where they may be made, what they limit, and how their lack is told."""
+"""Control groups: where they may be made, what they limit, and how their lack is reported."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def group():
 def inside(group: Group) -> dict[str, Path]:
     """The directories of a group by controller."""
     doors = {str(Path(entry).parent.parent): Path(entry).parent for entry in group.entries}
-    return {name: doors[parent] for name, parent in cgroup_paths.find().directory.items() if parent in doors}
+    paths = cgroup_paths.find().directory
+    return {name: doors[parent] for name in cgroup_paths.CONTROLLERS if (parent := paths.get(name)) in doors}
 
 
 def test_every_controller_found_limits_a_group(group):
@@ -120,7 +121,7 @@ def test_a_program_that_pins_itself_is_refused_where_pinning_is_the_limit(sandbo
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("found", "message"),
     [
         (Enforcement((1,), ("pids", "memory")), "cgroup v1: pids, memory; watchdog every 25 ms for the rest"),
         (
@@ -130,8 +131,8 @@ def test_a_program_that_pins_itself_is_refused_where_pinning_is_the_limit(sandbo
         (Enforcement((), (), "why"), "watchdog every 25 ms; control groups are not usable (why)"),
     ],
 )
-def test_how_limits_are_enforced_is_said(found, said):
-    assert str(found) == said
+def test_how_limits_are_enforced_is_reported(found, message):
+    assert str(found) == message
 
 
 @pytest.mark.parametrize(
@@ -151,7 +152,7 @@ def test_where_a_group_lies_in_a_mount(root, point, path, found):
 
 
 class TestLeast:
-    """A policy's weakest level is refused below, whoever asks."""
+    """A policy's weakest level is refused below, whatever asks."""
 
     @pytest.mark.parametrize(
         ("wanted", "least"), [("none", "landlock"), ("none", "bubblewrap"), ("landlock", "bubblewrap")]
@@ -174,17 +175,17 @@ class TestLeast:
         bwrap.chmod(0o755)
         code = "from codepilot.sandbox import choose\ntry: choose('best', 'bubblewrap')\n"
         code += "except Exception as error: print(error.kind, error, error.failure.next_action, sep='|')"
-        said = subprocess.run(
+        message = subprocess.run(
             [sys.executable, "-c", code],
             env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
             capture_output=True,
             text=True,
             check=True,
         ).stdout
-        assert said.startswith("sandbox_unavailable|the policy demands at least the sandbox level bubblewrap")
-        assert "the strongest that works here is landlock" in said
-        assert "apt install bubblewrap" in said
-        assert "--unsafe-no-sandbox" not in said
+        assert message.startswith("sandbox_unavailable|the policy demands at least the sandbox level bubblewrap")
+        assert "the strongest that works here is landlock" in message
+        assert "apt install bubblewrap" in message
+        assert "--unsafe-no-sandbox" not in message
 
 
 def test_probing_leaves_no_group():

@@ -1,4 +1,4 @@
-"""Which level is given, and how a machine without any is told so. Each case is a process of its own."""
+"""Which level is given, and how a machine without any is informed so. Each case is a process of its own."""
 
 from __future__ import annotations
 
@@ -68,25 +68,25 @@ def test_where_bubblewrap_is_refused_landlock_is_best(broken_bwrap):
 
 
 def test_a_level_asked_for_by_name_is_never_replaced(broken_bwrap):
-    said = ask("bubblewrap", PATH=broken_bwrap)
-    assert said.startswith("sandbox_unavailable|")
-    assert "uid map: Permission denied" in said
-    assert "AppArmor" in said
+    message = ask("bubblewrap", PATH=broken_bwrap)
+    assert message.startswith("sandbox_unavailable|")
+    assert "uid map: Permission denied" in message
+    assert "AppArmor" in message
 
 
 def test_where_nothing_works_the_refusal_says_what_to_install(broken_bwrap):
-    said = ask("best", NO_LANDLOCK, PATH=broken_bwrap)
-    assert said.startswith("sandbox_unavailable|no sandbox level works here")
-    assert "this kernel has no Landlock" in said
+    message = ask("best", NO_LANDLOCK, PATH=broken_bwrap)
+    assert message.startswith("sandbox_unavailable|no sandbox level works here")
+    assert "this kernel has no Landlock" in message
     for hint in ("apt install bubblewrap", "dnf install bubblewrap", "pacman -S bubblewrap", "--unsafe-no-sandbox"):
-        assert hint in said
+        assert hint in message
 
 
 def test_a_landlock_too_old_to_confine_is_refused():
     assert "version 2" in ask("landlock", OLD_LANDLOCK)
 
 
-def test_macos_is_told_plainly():
+def test_macos_is_reported_plainly():
     assert "no sandbox level exists for macOS yet" in ask(
         "best", "import sys, codepilot.sandbox; sys.platform = 'darwin'"
     )

@@ -1,4 +1,4 @@
-"""Who is told that a workspace holds too much, when several trees write to it."""
+"""Who is informed that a workspace holds too much, when several trees write to it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ A, B = 0, 1
 
 
 class Disk:
-    """A disk on which two trees write to one workspace, others beside it, and nobody else."""
+    """A disk on which two trees write to one workspace, others next to it, and nobody else."""
 
     def __init__(self, directory: Path) -> None:
         self.place = directory / "place"
         self.place.mkdir()
-        self._beside = 0
+        self._next_to = 0
         self._dirtied = [0, 0]
         held = DiskAccount(time.time() - 1)
         self._watches = [self._watch(held), self._watch(held)]
@@ -37,7 +37,7 @@ class Disk:
 
         class Watch(DiskWatch):
             def _space(self) -> tuple[int, int]:
-                return (1 << 40) - disk.used() - disk._beside, 1 << 20
+                return (1 << 40) - disk.used() - disk._next_to, 1 << 20
 
         return Watch([self.place], LIMIT, held)
 
@@ -49,8 +49,8 @@ class Disk:
             os.posix_fallocate(file.fileno(), file.tell(), pages * PAGE)  # it takes no more and no less than that
         self._dirtied[tree] += pages * PAGE
 
-    def write_beside(self, pages: int) -> None:
-        self._beside = max(0, self._beside + pages * PAGE)
+    def write_next_to(self, pages: int) -> None:
+        self._next_to = max(0, self._next_to + pages * PAGE)
 
     def note(self, tree: int) -> None:
         with self._written():
@@ -90,7 +90,7 @@ def test_who_wrote_at_the_same_time_is_to_blame_too(disk):
     assert disk.exceeded(A)
 
 
-def test_space_that_was_told_by_another_hides_nothing(disk):
+def test_space_that_was_reported_by_another_hides_nothing(disk):
     disk.write(B, 15)
     disk.note(B)
     assert not disk.exceeded(B)
@@ -105,7 +105,7 @@ def test_space_that_was_told_by_another_hides_nothing(disk):
 
 
 def test_what_others_write_on_that_disk_hides_nothing(disk):
-    disk.write_beside(24)
+    disk.write_next_to(24)
     assert not disk.exceeded(A)
     assert not disk.exceeded(B)
     for tree in (A, B):
@@ -119,15 +119,15 @@ _steps = st.one_of(
     st.tuples(st.just(Disk.write), _tree, st.integers(1, 24)),
     st.tuples(st.just(Disk.note), _tree),
     st.tuples(st.just(Disk.exceeded), _tree),
-    st.tuples(st.just(Disk.write_beside), st.integers(-24, 24)),
+    st.tuples(st.just(Disk.write_next_to), st.integers(-24, 24)),
 )
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(_steps, max_size=12))
-def test_too_much_is_always_told_to_somebody(steps):
+def test_too_much_is_always_reported_to_somebody(steps):
     with tempfile.TemporaryDirectory() as directory:
         disk = Disk(Path(directory))
-        told = [step(disk, *arguments) for step, *arguments in steps]
-        told += [disk.exceeded(tree, ended) for ended in (False, True) for tree in (A, B)]
-        assert any(told) == (disk.used() > LIMIT)
+        reported = [step(disk, *arguments) for step, *arguments in steps]
+        reported += [disk.exceeded(tree, ended) for ended in (False, True) for tree in (A, B)]
+        assert any(reported) == (disk.used() > LIMIT)

@@ -1,4 +1,4 @@
-"""The kernel that runs code actions: what stays, what is said about failures, and what happens when it is lost."""
+"""The kernel that runs code actions: what stays, what is reported about failures, and what happens when it is lost."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_an_interrupt_while_nothing_runs_does_nothing(shared):
     assert shared.run("x").value == "1"
 
 
-def test_a_crash_is_told_and_a_new_kernel_has_the_skills(kernel):
+def test_a_crash_is_reported_and_a_new_kernel_has_the_skills(kernel):
     kernel.run("x = 9")
     result = kernel.run("import ctypes; ctypes.string_at(0)")
     assert (result.status, result.error.type, result.kernel_restarted) == ("error", "KernelLost", True)
@@ -175,7 +175,7 @@ def test_a_crash_is_told_and_a_new_kernel_has_the_skills(kernel):
     assert (after.status, after.value) == ("ok", "8")
 
 
-def test_a_kernel_that_died_unseen_is_told_at_the_next_action(kernel):
+def test_a_kernel_that_died_unseen_is_reported_at_the_next_action(kernel):
     kernel.run("import os, threading\nthreading.Timer(0.1, os._exit, (1,)).start()")
     while kernel.running:
         time.sleep(0.01)
@@ -308,12 +308,12 @@ def test_a_projects_own_interpreter_is_used_and_modules_of_the_workspace_import(
         kernel.stop()
 
 
-def test_a_missing_interpreter_is_said(sandbox, view):
+def test_a_missing_interpreter_is_reported(sandbox, view):
     with pytest.raises(CodePilotError, match="kernel cannot be started"):
         Kernel(sandbox, view, Limits(), python="/no/such/python").run("1")
 
 
-def test_skills_that_do_not_compile_are_said(sandbox, view):
+def test_skills_that_do_not_compile_are_reported(sandbox, view):
     with pytest.raises(CodePilotError, match="skills could not be defined"):
         Kernel(sandbox, view, Limits(), prelude="def broken(").run("1")
 

@@ -102,10 +102,10 @@ class Owner:
         """Nothing of it is left, a moment later."""
         assert until(lambda: not marked(self.mark)), marked(self.mark)
         assert until(lambda: not groups_of(self.pid)), groups_of(self.pid)
-        assert until(lambda: not self.beside()), self.beside()
+        assert until(lambda: not self.leftovers()), self.leftovers()
         assert until(lambda: not alive(children)), alive(children)
 
-    def beside(self) -> list[str]:
+    def leftovers(self) -> list[str]:
         return [path.name for path in self._tree.parent.iterdir() if path != self._tree]
 
 
@@ -154,7 +154,7 @@ def test_the_janitor_is_deaf_to_signals_and_takes_its_time_to_the_end(tree, land
     assert os.getsid(found[0]) != os.getsid(owner.pid)
     assert alive(found) == found
     owner.kill()
-    assert until(lambda: not owner.beside())
+    assert until(lambda: not owner.leftovers())
     assert until(lambda: not alive(found))
 
 
@@ -234,7 +234,7 @@ def test_a_subreaper_tidies_up_where_the_janitor_was_killed_as_well(landlock, sw
     """The kernel ends of itself when the owner's pipes close: with much to give back, long before the owner is gone."""
     owner = Owner(tree, "holding much", ["landlock"], switch)
     assert until(lambda: len(marked(owner.mark)) >= 8)
-    assert owner.beside()
+    assert owner.leftovers()
     os.kill(owner.pid, signal.SIGSTOP)
     for pid in marked_launchers(owner.pid):
         if b"janitor" in command(pid):
@@ -255,8 +255,8 @@ def test_a_subreaper_that_is_killed_takes_its_tree_with_it(landlock, view, marke
     process.kill()
 
 
-def test_a_launcher_that_is_killed_is_told_as_such(sandbox, view):
-    said: list[CommandResult] = []
+def test_a_launcher_that_is_killed_is_reported_as_such(sandbox, view):
+    message: list[CommandResult] = []
     mark = f"600.{secrets.randbelow(10**9):09}"
     stay = ["/bin/sh", "-c", f"echo begun; exec sleep {mark}"]
 
@@ -265,12 +265,12 @@ def test_a_launcher_that_is_killed_is_told_as_such(sandbox, view):
         mine = marked_launchers(os.getpid())
         return [pid for pid in mine if any(command(below) == sleep for below in usage.descendants(pid))]
 
-    runner = threading.Thread(target=lambda: said.append(sandbox.run(stay, view, Limits(wall_sec=600))))
+    runner = threading.Thread(target=lambda: message.append(sandbox.run(stay, view, Limits(wall_sec=600))))
     runner.start()
     assert until(lambda: len(launchers()) == 1, 60)
     os.kill(launchers()[0], signal.SIGKILL)
     runner.join(30)
-    assert [(done.status, done.exit_code, done.stdout) for done in said] == [("error", 137, b"begun\n")]
+    assert [(done.status, done.exit_code, done.stdout) for done in message] == [("error", 137, b"begun\n")]
 
 
 def test_a_probe_that_is_killed_leaves_no_directory(tmp_path):

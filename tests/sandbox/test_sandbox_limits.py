@@ -64,7 +64,7 @@ def broken(sandbox: Sandbox, means: tuple[str, ...], view: SandboxSpec, marked: 
 
 
 def ended(done: CommandResult, limit: str) -> bool:
-    """By this limit, with what was said before it."""
+    """By this limit, with what was printed before it."""
     status = "timeout" if limit == "wall" else "limit"
     return (done.status, done.limit, done.exit_code) == (status, limit, None) and done.stdout.startswith(b"begun\n")
 

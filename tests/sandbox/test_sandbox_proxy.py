@@ -163,8 +163,8 @@ def proxy(make: Callable[..., Proxy], web: Server) -> Proxy:
 
 
 def test_a_request_and_its_answer(proxy: Proxy, web: Server) -> None:
-    said = ask(proxy, get(f"http://localhost:{web.server_port}/a?b=c", "X-Mine: 1", "Connection: X-Mine, close"))
-    head, _, body = said.partition(b"\r\n\r\n")
+    message = ask(proxy, get(f"http://localhost:{web.server_port}/a?b=c", "X-Mine: 1", "Connection: X-Mine, close"))
+    head, _, body = message.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200") and body == b"hello /a?b=c"
     assert b"Connection: close" in head and b"Keep-Alive" not in head
     headers = dict(web.seen[-1][2])
@@ -197,8 +197,8 @@ def test_a_client_that_waits_to_be_asked_for_its_body(proxy: Proxy, web: Server)
 def test_an_answer_without_a_body_and_a_redirect_that_is_not_followed(proxy: Proxy, web: Server) -> None:
     base = f"http://localhost:{web.server_port}"
     assert ask(proxy, get(f"{base}/x", method="HEAD")).endswith(b"\r\n\r\n")
-    said = ask(proxy, get(f"{base}/elsewhere"))
-    assert b" 302 " in said and b"Location: http://169.254.169.254/" in said
+    message = ask(proxy, get(f"{base}/elsewhere"))
+    assert b" 302 " in message and b"Location: http://169.254.169.254/" in message
 
 
 def test_a_tunnel_carries_tls(make: Callable[..., Proxy], tls_web: Server, certificate: Path) -> None:
@@ -426,8 +426,8 @@ def test_garbage_is_answered_or_dropped_and_the_next_request_served(make: Callab
         with Client(proxy) as client:
             client.socket.sendall(data)
             client.socket.shutdown(socket.SHUT_WR)
-            said = client.rest()
-            assert said == b"" or re.match(rb"HTTP/1\.1 (400|403|502) ", said)
+            message = client.rest()
+            assert message == b"" or re.match(rb"HTTP/1\.1 (400|403|502) ", message)
 
     throw()
     assert b"hello" in ask(proxy, get(f"http://localhost:{web.server_port}/"))
@@ -504,20 +504,20 @@ def test_all_bytes_of_a_run_are_counted(make: Callable[..., Proxy], web: Server)
     assert b" 403 this run has used up its 100000 bytes of network" in ask(proxy, get(f"{url}/1"))
 
 
-def test_every_request_is_told_of_at_a_bounded_rate(make: Callable[..., Proxy], web: Server) -> None:
-    told: list[tuple[object, ...]] = []
+def test_every_request_is_reported_at_a_bounded_rate(make: Callable[..., Proxy], web: Server) -> None:
+    reported: list[tuple[object, ...]] = []
     bounds = Bounds(records=3, records_sec=3600)
-    proxy = make(f"localhost:{web.server_port}", seen=lambda *one: told.append(one), bounds=bounds)
+    proxy = make(f"localhost:{web.server_port}", seen=lambda *one: reported.append(one), bounds=bounds)
     ask(proxy, get(f"http://localhost:{web.server_port}/"))
     ask(proxy, b"CONNECT pypi.org:443 HTTP/1.1\r\n\r\n")
     ask(proxy, b"what?\r\n\r\n")
     ask(proxy, get(f"http://localhost:{web.server_port}/"))
-    assert [one[:4] for one in told] == [
+    assert [one[:4] for one in reported] == [
         ("localhost", web.server_port, "GET", True),
         ("pypi.org", 443, "CONNECT", False),
         ("?", 0, "?", False),
     ]
-    assert "pypi.org is not among" in str(told[1][4])
+    assert "pypi.org is not among" in str(reported[1][4])
 
 
 # --- credentials
@@ -534,13 +534,13 @@ def credential(tls_web: Server, certificate: Path, monkeypatch: pytest.MonkeyPat
 def test_a_credential_is_added_over_tls_in_place_of_the_clients(
     make: Callable[..., Proxy], tls_web: Server, credential: Credential
 ) -> None:
-    told: list[object] = []
-    proxy = make(credential.host, credentials=[credential], seen=lambda *one: told.append(one))
-    said = ask(proxy, get(f"http://{credential.host}/secure", "authorization: mine", "Authorization_: x"))
-    assert said.endswith(b"hello /secure")
+    reported: list[object] = []
+    proxy = make(credential.host, credentials=[credential], seen=lambda *one: reported.append(one))
+    message = ask(proxy, get(f"http://{credential.host}/secure", "authorization: mine", "Authorization_: x"))
+    assert message.endswith(b"hello /secure")
     sent = [value for name, value in tls_web.seen[-1][2] if name.lower() == "authorization"]
     assert sent == [f"Bearer {SECRET}"]
-    assert SECRET not in f"{said!r} {told} {credential!r} {proxy!r} {vars(proxy)}"
+    assert SECRET not in f"{message!r} {reported} {credential!r} {proxy!r} {vars(proxy)}"
 
 
 def test_a_credential_goes_to_its_own_host_and_port_only(
@@ -566,12 +566,12 @@ def test_a_credential_allows_nothing_and_is_not_sent_to_an_impostor(
 
 
 @pytest.mark.parametrize("value", [None, "", "two\r\nX: lines", " "])
-def test_a_credential_that_cannot_be_sent_is_said_to_be_missing(
+def test_a_credential_that_cannot_be_sent_is_marked_as_missing(
     make: Callable[..., Proxy], credential: Credential, monkeypatch: pytest.MonkeyPatch, value: str | None
 ) -> None:
     monkeypatch.delenv("TEST_TOKEN") if value is None else monkeypatch.setenv("TEST_TOKEN", value)
-    said = ask(make(credential.host, credentials=[credential]), get(f"http://{credential.host}/"))
-    assert said.startswith(b"HTTP/1.1 502 the credential for localhost")
+    message = ask(make(credential.host, credentials=[credential]), get(f"http://{credential.host}/"))
+    assert message.startswith(b"HTTP/1.1 502 the credential for localhost")
 
 
 def test_a_credential_is_for_the_secure_port_unless_it_names_another() -> None:

@@ -64,8 +64,8 @@ def kernel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     ],
 )
 def test_a_line_costs_no_more_than_its_length(line):
-    told = subprocess.run([sys.executable, "-c", READ, line], capture_output=True, check=True, timeout=300)
-    seconds, times = map(float, told.stdout.split())
+    reported = subprocess.run([sys.executable, "-c", READ, line], capture_output=True, check=True, timeout=300)
+    seconds, times = map(float, reported.stdout.split())
     assert seconds < 3, seconds
     assert times < 8, times
 
@@ -89,17 +89,19 @@ def test_an_endless_line_costs_the_kernel_and_no_time(kernel):
     assert kernel.run("2 + 2").value == "4"
 
 
-@pytest.mark.parametrize("said", [b"\0", b"\xff", "😀".encode(), b"a", b'"\\'])
-def test_as_much_as_may_be_printed_arrives_of_any_character(sandbox, view, said):
+@pytest.mark.parametrize("output", [b"\0", b"\xff", "😀".encode(), b"a", b'"\\'])
+def test_as_much_as_may_be_printed_arrives_of_any_character(sandbox, view, output):
     """The protocol spells some bytes with six; no printing may cost the kernel."""
     kernel = Kernel(sandbox, view, Limits(output_bytes=3_000_000))
     try:
-        code = f"import os\nfor fd in (1, 2):\n    for _ in range(30): os.write(fd, {said!r} * {100_000 // len(said)})"
+        code = (
+            f"import os\nfor fd in (1, 2):\n    for _ in range(30): os.write(fd, {output!r} * {100_000 // len(output)})"
+        )
         result = kernel.run(code)
     finally:
         kernel.stop()
     assert result.status == "ok", result.error
-    shown = said.decode("utf-8", "replace")
+    shown = output.decode("utf-8", "replace")
     for text in (result.stdout, result.stderr):
         assert text.startswith(shown) and text.endswith(shown)
         assert len(text.encode()) > 1_400_000
@@ -125,14 +127,17 @@ def test_numbers_and_halves_of_characters_are_taken_for_what_they_are(kernel):
     assert kernel.run(_forged({"ok": True, "exit_code": 10**4000})).exit_code is None
 
 
-def test_a_refused_call_is_told_though_the_kernel_does_not_live_to_reply(kernel):
+def test_a_refused_call_is_reported_though_the_kernel_does_not_live_to_reply(kernel):
     refused = (
         "import codepilot_kernel, os, time\ncodepilot_kernel.note('touch', 'policy_violation', 0.1, '[rule] touch')\n"
     )
     lost = kernel.run(refused + "os._exit(0)")
     assert (lost.status, [call.violation for call in lost.calls]) == ("error", ["[rule] touch"])
-    told = kernel.run(refused + "codepilot_kernel.note('look', 'success', 0.1)")
-    assert [(call.skill, call.status) for call in told.calls] == [("touch", "policy_violation"), ("look", "success")]
+    reported = kernel.run(refused + "codepilot_kernel.note('look', 'success', 0.1)")
+    assert [(call.skill, call.status) for call in reported.calls] == [
+        ("touch", "policy_violation"),
+        ("look", "success"),
+    ]
     stopped = kernel.run(
         refused + "while True:\n    try: time.sleep(60)\n    except BaseException: pass", timeout_sec=0.3
     )
@@ -140,7 +145,7 @@ def test_a_refused_call_is_told_though_the_kernel_does_not_live_to_reply(kernel)
     assert kernel.run("1").calls == ()
 
 
-def test_refusals_without_end_are_told_while_interrupts_come(kernel):
+def test_refusals_without_end_are_reported_while_interrupts_come(kernel):
     noisy = "from codepilot_kernel import note\nfor n in range(300): note('touch', 'policy_violation', 0, 'x' * 600)\n"
     result = kernel.run(noisy + "while True: note('touch', 'policy_violation', 0, '')", timeout_sec=0.5)
     assert (result.status, result.kernel_restarted) == ("timeout", False)
@@ -149,10 +154,10 @@ def test_refusals_without_end_are_told_while_interrupts_come(kernel):
 
 def _forged(reply: dict[str, object]) -> str:
     """An action that finds out how it was asked, and answers itself."""
-    told = json.dumps(reply)
+    reported = json.dumps(reply)
     return (
         f"{SAY}\nimport sys\nnumber = next(frame for frame in iter(_frames()) if 'request' in frame.f_locals)"
-        f".f_locals['request']['id']\nsay(('{{\"id\": %d, ' % number + {told[1:]!r}).encode() + b'\\n')\n"
+        f".f_locals['request']['id']\nsay(('{{\"id\": %d, ' % number + {reported[1:]!r}).encode() + b'\\n')\n"
     ).replace(
         "import sys\n", "import sys\ndef _frames():\n    at = sys._getframe()\n    while at: yield at; at = at.f_back\n"
     )

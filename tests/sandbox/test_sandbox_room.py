@@ -1,4 +1,4 @@
-"""Where there is no room for another thread or for more memory, whoever asks is told, and the next is served."""
+"""Where there is no room for another thread or for more memory, anyone who asks is informed, and the next is served."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_spawning_thread_that_could_not_be_started_is_started_for_the_next(mon
 
 
 @pytest.mark.parametrize("fault", [MemoryError(), RuntimeError("whatever"), KeyboardInterrupt()])
-def test_whatever_goes_wrong_is_told_and_the_next_is_served(fault: BaseException) -> None:
+def test_whatever_goes_wrong_is_reported_and_the_next_is_served(fault: BaseException) -> None:
     @contextmanager
     def around() -> Iterator[None]:
         yield

@@ -24,7 +24,7 @@ def test_success_is_ok(run_any):
     assert (done.status, done.exit_code, done.limit) == ("ok", 0, None)
 
 
-def test_death_by_a_signal_is_told_as_a_shell_tells_it(run_any):
+def test_death_by_a_signal_is_reported_as_a_shell_tells_it(run_any):
     assert run_any("/bin/sh", "-c", "kill -TERM $$").exit_code == 143
 
 
@@ -197,7 +197,7 @@ def test_what_no_command_line_can_hold_is_refused(any_sandbox, view, argv, env):
     assert caught.value.kind is FailureKind.TOOL_INVALID_ARGS
 
 
-def test_a_working_directory_that_is_not_there_is_said(any_sandbox, view, tree):
+def test_a_working_directory_that_is_not_there_is_reported(any_sandbox, view, tree):
     with pytest.raises(CodePilotError, match="working directory") as caught:
         any_sandbox.run(["/bin/true"], replace(view, cwd=tree / "gone"), Limits())
     assert caught.value.kind is FailureKind.PATH_NOT_FOUND

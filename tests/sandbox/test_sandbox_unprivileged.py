@@ -113,8 +113,8 @@ def _block() -> None:
 
     libc = ctypes.CDLL(None, use_errno=True)
     assert libc.prctl(38, 1, 0, 0, 0) == 0
-    told = Filter(len(code) // 8, ctypes.addressof(instructions))
-    assert libc.prctl(22, 2, ctypes.byref(told), 0, 0) == 0
+    reported = Filter(len(code) // 8, ctypes.addressof(instructions))
+    assert libc.prctl(22, 2, ctypes.byref(reported), 0, 0) == 0
 
 
 @pytest.mark.parametrize("cgroups", ["on", "off"])

@@ -36,7 +36,7 @@ def test_nothing_outside_the_workspace_can_be_written(run, tmp_path, tree):
     script = f"""
         for path in /usr/x /etc/x /root/x /x /var/x /run/x /proc/sys/kernel/core_pattern /sys/x
         do echo bad > "$path" && echo "$path"; done
-        echo bad > '{target}'; rm -f '{target}'; echo bad > '{tree.parent}/beside'; mv '{tree}' '{tree}-moved'
+        echo bad > '{target}'; rm -f '{target}'; echo bad > '{tree.parent}/neighbour'; mv '{tree}' '{tree}-moved'
     """
     done = run("/bin/sh", "-c", script)
     assert done.stdout == b""
@@ -293,6 +293,6 @@ def test_no_argument_ends_the_notifier(landlock, view, call):
     assert done.stdout.split() == [b"-1", b"0o100600"], done.stderr
 
 
-def test_a_command_is_told_of_closed_pipes_as_anywhere_else(run):
+def test_a_command_sees_closed_pipes_as_anywhere_else(run):
     done = run("/bin/bash", "-c", "yes | head -n 1; echo ${PIPESTATUS[0]}")
     assert (done.stdout, done.stderr) == (b"y\n141\n", b"")

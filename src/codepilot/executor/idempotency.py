@@ -1,4 +1,4 @@
-"""Requests with a key are carried out once: asked again they get the same answer, in flight or long given.
+"""Requests with a key are carried out once; a repeated one gets the same answer.
 
 A mark is written before a request is carried out and its answer after, so that a request whose executor died in the
 middle is never carried out twice in silence. With a file the promise outlives this process.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import shlex
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -17,9 +19,13 @@ from codepilot.executor.protocol import (
     Count,
     CreateWorkspace,
     DiffResult,
+    EndpointInfo,
     FileChange,
+    Frozen,
     RunCode,
     RunCommand,
+    RunTreeInfo,
+    SessionInfo,
     SnapshotInfo,
     StartProcess,
     UnknownWorkspace,
@@ -42,10 +48,12 @@ from codepilot.sandbox import (
     Sandbox,
     with_own_python,
 )
-from codepilot.workspace import ObjectStore, Workspace, shown
+from codepilot.workspace import Change, ObjectStore, RunTree, Workspace, shown
 from codepilot.workspace import Violation as Found
 
 _REQUEST = "request.json"
+
+_log = logging.getLogger(__name__)
 
 
 class LocalExecutor:
@@ -132,26 +140,46 @@ class LocalExecutor:
         argv, spec = list(request.argv), session.spec(request.env, request.cwd)
         if request.packages:
             argv, spec = with_own_python(self._sandbox, spec, argv, request.packages)
-        with session.running() as cancel, session.network.for_command(session.request.hosts, request.hosts) as proxy:
-            return self._sandbox.run(argv, replace(spec, proxy=proxy), limits, request.stdin, cancel)
+        private = request.private_network
+        proxied = session.network.for_command(session.request.hosts, request.hosts, private=private)
+        with session.running() as cancel, proxied as proxy:
+            done = self._sandbox.run(argv, replace(spec, proxy=proxy), limits, request.stdin, cancel)
+        seconds = done.duration_ms / 1000
+        _log.info("ran %s: %s, exit code %s, %.1f s", shlex.join(argv)[:500], done.status, done.exit_code, seconds)
+        return done
 
     def start_process(self, request: StartProcess) -> Process:
-        """A process without a wall clock unless its limits set one; it is ended by a restore, or with the workspace."""
-        session = self._session(request.workspace)
+        """A process that is ended by a restore unless it is frozen, and with the workspace."""
         limits = request.limits or replace(self._limits, wall_sec=math.inf)
-        return session.adopt(lambda: self._sandbox.start(request.argv, session.spec(request.env), limits))
+        return self._session(request.workspace).start(request, limits)
+
+    def endpoint(self, workspace: str, name: str, target: str) -> EndpointInfo:
+        check_name(name)
+        return self._session(workspace).endpoint(name, target)
+
+    def freeze(self, workspace: str) -> Frozen:
+        done = self._session(workspace).freezer.freeze(self._sandbox.offer().freeze)
+        return Frozen(by=done.by, processes=done.processes, duration_ms=done.duration_ms, already=done.already)
+
+    def thaw(self, workspace: str) -> None:
+        self._session(workspace).freezer.thaw()
+
+    def session(self, workspace: str) -> SessionInfo:
+        return self._session(workspace).session()
 
     def snapshot(self, workspace: str) -> SnapshotInfo:
         session = self._session(workspace)
         with session.lock:
+            session.read_mapped_again(ended=True)
             taken = session.workspace.snapshot()
         return SnapshotInfo(snapshot=taken.id, tree=taken.tree, violations=_violations(taken.violations))
 
     def restore(self, workspace: str, snapshot: str, paths: tuple[str, ...] = ()) -> None:
-        """Put files back. Everything that runs is ended first, so that nothing writes on or holds stale state."""
+        """Put files back. Everything that is not frozen is ended first: nothing writes on or holds stale state."""
         session = self._session(workspace)
         check_object(snapshot)
-        with session.quiesced():
+        with session.still():
+            session.read_mapped_again()
             session.workspace.restore(snapshot, paths)
 
     def export_snapshot(self, workspace: str, snapshot: str, whole: bool = False) -> Iterator[bytes]:
@@ -171,24 +199,53 @@ class LocalExecutor:
         check_object(base_tree)
         with session.lock:
             found = session.workspace.diff(base_tree)
-        changes = (
-            FileChange(
-                path=shown(change.path),
-                change=change.kind,
-                old_mode=change.old_mode,
-                new_mode=change.new_mode,
-                binary=change.binary,
-            )
-            for change in found.changes
-        )
         return DiffResult(
             patch=found.patch,
             base_tree=base_tree,
             tree=found.tree,
-            changes=tuple(changes),
+            changes=_changes(found.changes),
             violations=_violations(found.violations),
             ignored=tuple(shown(path) for path in found.ignored),
         )
+
+    def compare(self, workspace: str, before: str, after: str, *, patch: bool = True) -> DiffResult:
+        check_object(before)
+        check_object(after)
+        found = self._session(workspace).workspace.compare(before, after, patch=patch)
+        return DiffResult(patch=found.patch, base_tree=before, tree=after, changes=_changes(found.changes))
+
+    def open_shadow(self, workspace: str, place: str | None = None) -> RunTreeInfo:
+        session = self._session(workspace)
+        self._refuse_without_remapping()
+        with session.quiesced():
+            found = session.workspace.open_shadow(None if place is None else Path(place))
+            session.moved()
+        return _run_tree(found)
+
+    def promote(self, workspace: str, snapshot: str) -> RunTreeInfo:
+        session = self._session(workspace)
+        check_object(snapshot)
+        with session.lock:
+            return _run_tree(session.workspace.promote(snapshot))
+
+    def run_tree(self, workspace: str) -> RunTreeInfo:
+        session = self._session(workspace)
+        with session.lock:
+            return _run_tree(session.workspace.run_tree())
+
+    def close_shadow(self, workspace: str) -> None:
+        session = self._session(workspace)
+        with session.quiesced():
+            session.workspace.close_shadow()
+            session.materialised(created=True)
+
+    def _refuse_without_remapping(self) -> None:
+        if not self.remaps:
+            raise CodePilotError(
+                FailureKind.SANDBOX_UNAVAILABLE,
+                f"At the level {self.level} code sees real paths, so that an agent cannot work in a shadow.",
+                "Use --strategy direct without --worktree, or a machine on which bubblewrap works.",
+            )
 
     def read_file(self, workspace: str, path: str) -> bytes:
         return self._session(workspace).workspace.read_file(path)
@@ -272,6 +329,34 @@ def _write(file: Path, text: str) -> None:
     partial = file.with_suffix(".partial")
     partial.write_text(text)
     partial.rename(file)
+
+
+def _changes(found: tuple[Change, ...]) -> tuple[FileChange, ...]:
+    return tuple(
+        FileChange(
+            path=shown(change.path),
+            change=change.kind,
+            old_mode=change.old_mode,
+            new_mode=change.new_mode,
+            binary=change.binary,
+            before=change.before,
+            after=change.after,
+            size=change.size,
+        )
+        for change in found
+    )
+
+
+def _run_tree(found: RunTree) -> RunTreeInfo:
+    tree, snapshot = found.late or ("", "")
+    return RunTreeInfo(
+        path=str(found.path),
+        promoted=found.promoted,
+        tree=found.tree,
+        snapshot=found.snapshot,
+        late_tree=tree,
+        late_snapshot=snapshot,
+    )
 
 
 def _violations(found: tuple[Found, ...]) -> tuple[Violation, ...]:

@@ -29,8 +29,11 @@ def check_hosts(level: Level, hosts: Sequence[str]) -> None:
 
 
 class Network:
-    """Nothing listens until something that may reach a host is about to run. Sockets lie in the workspace's directory,
-    beside its tree, so that they go with it even if this process is killed."""
+    """The proxy of a workspace, started before the first command that may reach a host.
+
+    Its sockets lie in the workspace's directory, outside the tree, so that they are removed with it even if this
+    process is killed.
+    """
 
     def __init__(
         self, directory: Path, level: Level, credentials: Sequence[Credential] = (), seen: NetworkSeen | None = None
@@ -57,15 +60,19 @@ class Network:
             return self._proxy.path if self._proxy is not None else None
 
     @contextmanager
-    def for_command(self, hosts: tuple[str, ...], more: tuple[str, ...]) -> Iterator[Path | None]:
-        """The proxy socket of one command: the workspace's, or a separate one while it runs."""
+    def for_command(
+        self, hosts: tuple[str, ...], more: tuple[str, ...], *, private: bool = False
+    ) -> Iterator[Path | None]:
+        """The proxy socket of one command: the workspace's, or a separate one while it runs. With `private`, hosts may
+        have addresses of private networks.
+        """
         if not more:
             yield self.socket_for(hosts)
             return
         both = tuple(dict.fromkeys((*hosts, *more)))
         check_hosts(self._level, both)
         with self._lock:
-            proxy = self._start(f"command-{secrets.token_hex(6)}", both)
+            proxy = self._start(f"command-{secrets.token_hex(6)}", both, private=private)
         with proxy:
             yield proxy.path
 
@@ -81,10 +88,10 @@ class Network:
             self._closed = True
         self.withdraw()
 
-    def _start(self, name: str, hosts: tuple[str, ...]) -> Proxy:
+    def _start(self, name: str, hosts: tuple[str, ...], *, private: bool = False) -> Proxy:
         if self._closed:
             raise CodePilotError(FailureKind.EXECUTOR_LOST, "the workspace is not open any more")
         if not self._swept:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._swept = True
-        return Proxy(self._directory / name, hosts, credentials=self._credentials, seen=self._seen)
+        return Proxy(self._directory / name, hosts, credentials=self._credentials, seen=self._seen, private=private)

@@ -18,7 +18,17 @@ from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.git_names import check_copied_path, is_in_git_directory
 from codepilot.core.policy import Host
 from codepilot.core.task import LONGEST_COMMAND_SEC
-from codepilot.sandbox import Answer, CodeResult, CommandResult, Level, Limits, Process
+from codepilot.sandbox import (
+    Answer,
+    CodeResult,
+    CommandResult,
+    FreezeMethod,
+    Level,
+    Limits,
+    Process,
+    SessionOffer,
+    Terminal,
+)
 
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}$"
 OBJECT_PATTERN = r"^[0-9a-f]{64}$"
@@ -163,25 +173,93 @@ class RunCommand(Request):
     env: Environment = {}
     cwd: Text = "."
     hosts: Many[Host] = ()
-    """Hosts that this one command may reach through the proxy, beside the workspace's own."""
+    """Hosts that this one command may reach through the proxy, in addition to the workspace's own."""
+    private_network: bool = False
+    """True if these hosts may have addresses of private networks: package registries that the user configured."""
     packages: Many[str] = ()
-    """Packages beside CodePilot's own. With any, `argv` is Python source with its arguments for its interpreter."""
+    """Further packages. With any, `argv` is Python source, with its arguments, for CodePilot's own interpreter."""
     limits: Limits | None = None
     idempotency_key: Key = ""
 
 
+_MAKING_GIT = """
+[ ! -e .git ] && [ ! -L .git ] || [ -f .git/codepilot-unfinished ] || exit 0
+rm -rf .git && mkdir .git && : > .git/codepilot-unfinished || exit 1
+git init -q . && git config user.name agent && git config user.email agent@localhost &&
+git config commit.gpgsign false && mkdir -p .git/info && printf '%s\\n' node_modules .venv >> .git/info/exclude &&
+git add -A && git ls-files -z -o -i --exclude-standard --directory | grep -zv '/$' | xargs -0 -r git add -f -- &&
+git commit -q --allow-empty --no-verify -m base || { rm -rf .git; exit 1; }
+rm .git/codepilot-unfinished
+"""
+
+
 def making_git(workspace: str) -> RunCommand:
-    """The command behind `init_git`."""
-    identity = "-c user.name=codepilot -c user.email=codepilot@localhost -c commit.gpgsign=false"
-    commit = f"git {identity} commit -q --allow-empty --no-verify -m base"
-    return RunCommand(workspace=workspace, argv=("/bin/sh", "-c", f"git init -q . && git add -A -f && {commit}"))
+    """The command behind `init_git`. A repository that it was interrupted in is made anew.
+
+    Ignored files are in it, whole ignored directories and installed packages are not: those can be very large.
+    """
+    return RunCommand(workspace=workspace, argv=("/bin/sh", "-c", _MAKING_GIT))
+
+
+_PART = r"([^/.\x00][^/\x00]*|\.[^/.\x00][^/\x00]*|\.\.[^/\x00]+)"
+
+
+class HomeFile(Contract):
+    """A file written into the private HOME before a process starts. It replaces an existing one."""
+
+    path: Annotated[str, Field(pattern=f"^{_PART}(/{_PART})*$", max_length=4096)]
+    """Relative to HOME, and below it."""
+    content: bytes
+    mode: int = Field(default=0o600, ge=0, le=0o777)
 
 
 class StartProcess(Request):
+    """A process to speak to. It has no wall clock unless its limits set one."""
+
     workspace: Name
     argv: Some[Text]
     env: Environment = {}
+    cwd: Text = "."
+    """Relative to the workspace."""
+    mounts: Many[MountSpec] = ()
+    """Host paths shown to this process, read-only, beyond the workspace's."""
+    hosts: Many[Host] = ()
+    """Hosts that this process may reach through a proxy, in addition to the workspace's own."""
+    tty: Terminal | None = None
+    """A terminal of this size in place of pipes. What the process writes, to standard error too, is its `stdout`."""
+    in_place: AbsolutePath | None = None
+    """A directory of this machine that the process works on, at its own path, instead of the workspace's tree."""
+    home: bool = False
+    """HOME is the workspace's private one: outside of its tree, and there until the workspace is deleted."""
+    home_files: Many[HomeFile] = ()
+    """With any, HOME is the private one."""
     limits: Limits | None = None
+
+
+class EndpointInfo(Contract):
+    """Where processes inside find a service of the host: `url` is on their own loopback."""
+
+    name: str
+    url: str
+    port: int
+
+
+class Frozen(Contract):
+    """Nothing of the workspace runs. `already`: it was frozen before, and the one who froze it thaws it."""
+
+    by: FreezeMethod
+    processes: int
+    duration_ms: float
+    already: bool = False
+
+
+class SessionInfo(Contract):
+    """What processes of a workspace can have, and where their private HOME is inside."""
+
+    workspace: str
+    home: str
+    offer: SessionOffer
+    frozen: bool = False
 
 
 class Violation(Contract):
@@ -206,6 +284,28 @@ class FileChange(Contract):
     old_mode: str | None = None
     new_mode: str | None = None
     binary: bool = False
+    before: str = ""
+    after: str = ""
+    """The names of its content on either side; equal content has equal names."""
+    size: int = 0
+    """The size of its content after the change, in bytes."""
+
+    @property
+    def is_link(self) -> bool:
+        """True if the path is a symbolic link after the change."""
+        return self.new_mode == "120000"
+
+
+class RunTreeInfo(Contract):
+    """The run's tree while an agent works in a shadow: where it is, what was promoted last, and what it holds."""
+
+    path: str
+    promoted: str
+    tree: str
+    snapshot: str = ""
+    late_tree: str = ""
+    late_snapshot: str = ""
+    """The tree before a promotion with a person's edits, if there were any that no `run_tree` had shown."""
 
 
 class DiffResult(Contract):
@@ -231,7 +331,7 @@ class Executor(Protocol):
 
     @property
     def remaps(self) -> bool:
-        """Whether code inside sees a workspace at the path that was asked for."""
+        """True if code inside sees a workspace at the path that was asked for."""
 
     def create(self, request: CreateWorkspace) -> WorkspaceInfo: ...
 
@@ -241,6 +341,25 @@ class Executor(Protocol):
     def run_command(self, request: RunCommand) -> CommandResult: ...
 
     def start_process(self, request: StartProcess) -> Process: ...
+
+    def endpoint(self, workspace: str, name: str, target: str) -> EndpointInfo:
+        """Let processes that start from now on reach `target`, a Unix socket of this machine, over their loopback.
+
+        Commands and code actions do not reach it. Asked again with the same name, the service may have moved.
+        """
+
+    def freeze(self, workspace: str) -> Frozen:
+        """Stop everything that runs in a workspace. New commands wait.
+
+        Its clocks stand still, so that no limit of time is met. `snapshot`, `diff` and `restore` work: a restore leaves
+        a frozen process where it is. What is ended while it is frozen does nothing more.
+        """
+
+    def thaw(self, workspace: str) -> None:
+        """Let everything go on. A workspace that is not frozen stays as it is."""
+
+    def session(self, workspace: str) -> SessionInfo:
+        """What processes of this workspace can have."""
 
     def snapshot(self, workspace: str) -> SnapshotInfo: ...
 
@@ -254,6 +373,24 @@ class Executor(Protocol):
 
     def diff(self, workspace: str, base_tree: str) -> DiffResult: ...
 
+    def compare(self, workspace: str, before: str, after: str, *, patch: bool = True) -> DiffResult:
+        """The exact change between two trees that the workspace has had, without looking at its files."""
+
+    def open_shadow(self, workspace: str, place: str | None = None) -> RunTreeInfo:
+        """End what runs, and let what starts from now on work in a copy of the tree.
+
+        The tree then changes only by `promote`. With `place`, a directory of this machine, it is laid out there.
+        """
+
+    def promote(self, workspace: str, snapshot: str) -> RunTreeInfo:
+        """Exchange the run's tree for one that is exactly `snapshot`, in one step. What runs is not disturbed."""
+
+    def run_tree(self, workspace: str) -> RunTreeInfo:
+        """The run's tree as it is now: a person may have edited it."""
+
+    def close_shadow(self, workspace: str) -> None:
+        """End what runs and remove the copy. A workspace without one stays as it is."""
+
     def read_file(self, workspace: str, path: str) -> bytes: ...
 
     def interrupt(self, workspace: str) -> None: ...
@@ -264,7 +401,7 @@ class Executor(Protocol):
         """Interrupt what runs in every workspace that was opened through this executor."""
 
     def init_git(self, workspace: str) -> CommandResult:
-        """Give the agent a throwaway repository of one commit, made inside."""
+        """Give the agent a throwaway repository of one commit, made inside, unless there is a `.git` already."""
 
     def close(self) -> None:
         """End everything that runs in those workspaces; their files stay."""

@@ -19,9 +19,13 @@ from codepilot.executor.protocol import (
     Count,
     CreateWorkspace,
     DiffResult,
+    EndpointInfo,
+    Frozen,
     HostAnswer,
     RunCode,
     RunCommand,
+    RunTreeInfo,
+    SessionInfo,
     SnapshotInfo,
     StartProcess,
     WorkspaceInfo,
@@ -32,14 +36,18 @@ from codepilot.executor.protocol import (
 )
 from codepilot.executor.remote_http import BYTES, Ask, Http
 from codepilot.executor.remote_process import RemoteProcess
+from codepilot.executor.tunnel import Tunnel
 from codepilot.executor.wire import (
     FOREVER_SEC,
     About,
+    Compare,
     CreateRemote,
     Diff,
     Done,
     Named,
+    OpenEndpoint,
     ProcessState,
+    Promote,
     ReadFile,
     Restore,
     StartRemote,
@@ -67,6 +75,7 @@ class RemoteExecutor:
         self._about: About | None = None
         self._opened: set[str] = set()
         self._sent: dict[str, str] = {}
+        self._tunnels: dict[tuple[str, str], tuple[EndpointInfo, RemoteProcess, Tunnel]] = {}
 
     @property
     def level(self) -> Level:
@@ -115,6 +124,29 @@ class RemoteExecutor:
         self._do("start_process", asked, ProcessState, _FILES_SEC)
         return RemoteProcess(self._http, asked.process)
 
+    def endpoint(self, workspace: str, name: str, target: str) -> EndpointInfo:
+        """A port inside that leads to the service at `target` here, through a connection that we opened."""
+        with self._lock:
+            known = self._tunnels.get((workspace, name))
+        if known is not None and known[2].running:
+            known[2].target = target
+            return known[0]
+        asked = OpenEndpoint(workspace=workspace, name=name, process=secrets.token_hex(16))
+        info = self._do("open_endpoint", asked, EndpointInfo, _FILES_SEC)
+        process = RemoteProcess(self._http, asked.process)
+        with self._lock:
+            self._tunnels[workspace, name] = (info, process, Tunnel(process.stdout, process.stdin, target))
+        return info
+
+    def freeze(self, workspace: str) -> Frozen:
+        return self._do("freeze", Named(workspace=workspace), Frozen, _FILES_SEC)
+
+    def thaw(self, workspace: str) -> None:
+        self._do("thaw", Named(workspace=workspace), Done, _FILES_SEC)
+
+    def session(self, workspace: str) -> SessionInfo:
+        return self._do("session", Named(workspace=workspace), SessionInfo, _FILES_SEC)
+
     def snapshot(self, workspace: str) -> SnapshotInfo:
         return self._do("snapshot", Named(workspace=workspace), SnapshotInfo, _FILES_SEC)
 
@@ -141,6 +173,28 @@ class RemoteExecutor:
 
     def diff(self, workspace: str, base_tree: str) -> DiffResult:
         return self._do("diff", Diff(workspace=workspace, base_tree=base_tree), DiffResult, _FILES_SEC)
+
+    def compare(self, workspace: str, before: str, after: str, *, patch: bool = True) -> DiffResult:
+        asked = Compare(workspace=workspace, before=before, after=after, patch=patch)
+        return self._do("compare", asked, DiffResult, _FILES_SEC)
+
+    def open_shadow(self, workspace: str, place: str | None = None) -> RunTreeInfo:
+        if place is not None:
+            raise CodePilotError(
+                FailureKind.INVALID_SPEC,
+                "--worktree names a directory of this machine, and the executor is another one.",
+                "Leave --worktree out, or work without [executor] url.",
+            )
+        return self._do("open_shadow", Named(workspace=workspace), RunTreeInfo, _FILES_SEC)
+
+    def promote(self, workspace: str, snapshot: str) -> RunTreeInfo:
+        return self._do("promote", Promote(workspace=workspace, snapshot=snapshot), RunTreeInfo, _FILES_SEC)
+
+    def run_tree(self, workspace: str) -> RunTreeInfo:
+        return self._do("run_tree", Named(workspace=workspace), RunTreeInfo, _FILES_SEC)
+
+    def close_shadow(self, workspace: str) -> None:
+        self._do("close_shadow", Named(workspace=workspace), Done, _FILES_SEC)
 
     def read_file(self, workspace: str, path: str) -> bytes:
         return self._send("read_file", ReadFile(workspace=workspace, path=path), _FILES_SEC)
@@ -171,6 +225,9 @@ class RemoteExecutor:
         self._do(operation, Named(workspace=workspace), Done, _FILES_SEC)
         with self._lock:
             self._opened.discard(workspace)
+            ended = [self._tunnels.pop(key) for key in list(self._tunnels) if key[0] == workspace]
+        for _, process, _ in ended:
+            process.kill()
 
     def init_git(self, workspace: str) -> CommandResult:
         return self.run_command(making_git(workspace))
@@ -179,6 +236,10 @@ class RemoteExecutor:
         """End everything that runs in the workspaces opened through here. A lost service is not waited for."""
         with self._lock:
             opened, self._opened = sorted(self._opened), set()
+            tunnels, self._tunnels = self._tunnels, {}
+        for _, process, _ in tunnels.values():
+            with contextlib.suppress(CodePilotError):
+                process.kill()
         for workspace in opened:
             body = Named(workspace=workspace).model_dump_json().encode()
             with contextlib.suppress(CodePilotError):

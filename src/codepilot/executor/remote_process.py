@@ -14,7 +14,8 @@ import httpx2
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor.remote_http import BYTES, TRIES, Ask, Http
-from codepilot.executor.wire import ProcessState, Signal, WaitRemote
+from codepilot.executor.wire import ProcessState, Resize, Signal, WaitRemote
+from codepilot.sandbox import Terminal
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
@@ -153,8 +154,20 @@ class RemoteProcess:
     def limit(self) -> str | None:
         return self._state().limit
 
+    def stderr(self) -> bytes:
+        """What it has written to standard error; nothing if it ended with an earlier service."""
+        try:
+            return self._http.ask(Ask("GET", f"{self._path}/stderr"))
+        except CodePilotError as error:
+            if error.kind is not FailureKind.PATH_NOT_FOUND:
+                raise
+            return b""
+
     def stderr_tail(self) -> bytes:
         return self._state().stderr_tail
+
+    def resize(self, terminal: Terminal) -> None:
+        self._http.ask(Ask("POST", f"{self._path}/resize", Resize(terminal=terminal).model_dump_json().encode()))
 
     def interrupt(self) -> None:
         if self.running:

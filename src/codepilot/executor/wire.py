@@ -16,7 +16,7 @@ from codepilot.executor.protocol import (
     Text,
     WorkspaceFields,
 )
-from codepilot.sandbox import Level
+from codepilot.sandbox import Level, Terminal
 
 ProcessId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 PROCESS_WAIT_SEC = 60.0
@@ -49,6 +49,18 @@ class Diff(Request):
     base_tree: ObjectId
 
 
+class Compare(Request):
+    workspace: Name
+    before: ObjectId
+    after: ObjectId
+    patch: bool = True
+
+
+class Promote(Request):
+    workspace: Name
+    snapshot: ObjectId
+
+
 class ReadFile(Request):
     workspace: Name
     path: Text = Field(min_length=1)
@@ -60,12 +72,24 @@ class StartRemote(StartProcess):
     process: ProcessId
 
 
+class OpenEndpoint(Request):
+    """The caller names the process whose streams carry the connections, so that asking again opens no second one."""
+
+    workspace: Name
+    name: Name
+    process: ProcessId
+
+
 class WaitRemote(Request):
     timeout_sec: float = Field(default=PROCESS_WAIT_SEC, ge=0, le=PROCESS_WAIT_SEC)
 
 
 class Signal(Request):
     signal: Literal["interrupt"] = "interrupt"
+
+
+class Resize(Request):
+    terminal: Terminal
 
 
 class Done(Contract):

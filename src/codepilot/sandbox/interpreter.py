@@ -61,7 +61,7 @@ def _holding(package: str) -> Path:
     if found is None or found.origin is None or not found.submodule_search_locations:
         raise CodePilotError(
             FailureKind.TOOL_MISSING,
-            f"{package} is not installed beside CodePilot",
+            f"{package} is not installed with CodePilot",
             "Install CodePilot again with all that it requires.",
             package=package,
         )

@@ -50,11 +50,14 @@ class JsonLinesClient:
         max_unread: int,
         max_total: int = _UNBOUNDED,
         final: bytes | None = None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Deadlines are of the clock `now`."""
         self.finished = threading.Event()
         self._stdin, self._stdout = process.stdin, process.stdout
         self._max_line, self._max_unread, self._max_total = max_line, max_unread, max_total
         self._final = final
+        self._now = now
         self._lines: deque[bytes] = deque()
         self._unread = self._total = 0
         self._ended = False
@@ -75,27 +78,14 @@ class JsonLinesClient:
 
     def send(self, data: bytes, deadline: float) -> None:
         """Write all of `data`. A process that does not read raises TimeoutError at the deadline."""
-        try:
-            fd = self._stdin.fileno()
-        except (OSError, ValueError):  # a stream without a descriptor, or a closed one
-            fd = None
-        try:
-            if fd is None:
-                self._stdin.write(data)
-                self._stdin.flush()
-            else:
-                _write(fd, data, deadline)
-        except TimeoutError:
-            raise
-        except (OSError, ValueError) as error:
-            raise ProcessEnded("it does not read its input") from error
+        send_all(self._stdin, data, deadline, self._now)
 
     def receive(self, deadline: float, tick: Callable[[], None] = lambda: None) -> dict[str, Any]:
         """The next message. `tick` is called while waiting and may raise; TimeoutError at the deadline."""
         while True:
             tick()
             with self._changed:
-                left = deadline - time.monotonic()
+                left = deadline - self._now()
                 if left <= 0:
                     raise TimeoutError("it did not answer in time")
                 if not self._lines and not self._ended:
@@ -135,7 +125,25 @@ class JsonLinesClient:
                 self._changed.notify_all()
 
 
-def _write(fd: int, data: bytes, deadline: float) -> None:
+def send_all(stdin: BinaryIO, data: bytes, deadline: float, now: Callable[[], float] = time.monotonic) -> None:
+    """Write all of `data`. A process that does not read raises TimeoutError at the deadline, by the clock `now`."""
+    try:
+        fd = stdin.fileno()
+    except (OSError, ValueError):  # a stream without a descriptor, or a closed one
+        fd = None
+    try:
+        if fd is None:
+            stdin.write(data)
+            stdin.flush()
+        else:
+            _write(fd, data, deadline, now)
+    except TimeoutError:
+        raise
+    except (OSError, ValueError) as error:
+        raise ProcessEnded("it does not read its input") from error
+
+
+def _write(fd: int, data: bytes, deadline: float, now: Callable[[], float]) -> None:
     os.set_blocking(fd, False)
     rest = memoryview(data)
     ready = select.poll()
@@ -144,7 +152,7 @@ def _write(fd: int, data: bytes, deadline: float) -> None:
         try:
             rest = rest[os.write(fd, rest) :]
         except BlockingIOError:
-            left = deadline - time.monotonic()
+            left = deadline - now()
             if left <= 0:
                 raise TimeoutError("it does not read its input") from None
             ready.poll(min(left, 0.5) * 1000)

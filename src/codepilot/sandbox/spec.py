@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -12,7 +12,9 @@ from typing import Annotated, BinaryIO, Literal, Protocol
 from pydantic import ConfigDict, Field
 
 from codepilot.core.contract import Contract
+from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.sandbox.limits.disk import DiskAccount
+from codepilot.sandbox.limits.freezer import FreezeMethod, Freezer
 
 _MOST_BYTES = 1 << 44
 _MOST_TASKS = 4_000_000
@@ -58,8 +60,23 @@ class Limits:
 
     @property
     def tasks(self) -> int:
-        """Processes and threads together: the kernel counts them alike, and a program has more threads."""
+        """Processes and threads together, as the kernel counts them."""
         return min(max(5 * self.processes, self.processes + 64), _MOST_TASKS)
+
+
+class Terminal(Contract):
+    """The size of a terminal, in characters."""
+
+    rows: Annotated[int, Field(ge=1, le=1000)] = 24
+    columns: Annotated[int, Field(ge=1, le=1000)] = 80
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A port on the loopback inside that leads to a Unix socket of the host."""
+
+    port: int
+    socket: Path
 
 
 @dataclass(frozen=True)
@@ -74,15 +91,22 @@ class SandboxSpec:
     """The host's own network. Code inside then reaches whatever the host reaches."""
     proxy: Path | None = None
     """A Unix socket of a host-side proxy, the only way out while `network` is off."""
+    endpoints: tuple[Endpoint, ...] = ()
+    home: Path | None = None
+    """A directory of the host that is HOME inside, and stays; without one HOME is empty and ends with the command."""
+    terminal: Terminal | None = None
+    """Give the command a terminal of this size as its standard streams. Only for processes that are spoken to."""
     disk_account: DiskAccount | None = field(default=None, compare=False)
     """The disk use of the workspace, shared by everything that runs in it."""
+    freezer: Freezer | None = field(default=None, compare=False)
+    """Freezes everything that runs in the workspace, and stops its clock for that time."""
 
 
 Status = Literal["ok", "error", "timeout", "limit", "violation", "interrupted"]
 
 
 class CommandResult(Contract):
-    """How a command ended. Partial output is kept whatever happened."""
+    """How a command ended. Partial output is always kept."""
 
     status: Status
     exit_code: int | None
@@ -106,7 +130,13 @@ class Process(Protocol):
     def limit(self) -> str | None:
         """The limit that ended it, or is about to, if any."""
 
+    def stderr(self) -> bytes:
+        """What it has written to standard error so far. Of more than `output_bytes` the middle is left out."""
+
     def stderr_tail(self) -> bytes: ...
+
+    def resize(self, terminal: Terminal) -> None:
+        """Give its terminal another size."""
 
     def interrupt(self) -> None: ...
 
@@ -116,11 +146,37 @@ class Process(Protocol):
     def wait(self, timeout_sec: float | None = None) -> int | None: ...
 
 
+class SessionOffer(Contract):
+    """What a level offers to a session on this machine, and why it refuses the rest."""
+
+    level: Level
+    freeze: FreezeMethod
+    offers: tuple[str, ...]
+    refused: Mapping[str, str] = {}
+
+
+def not_offered(offer: SessionOffer, name: str) -> CodePilotError:
+    """The refusal of something that a level does not offer, with its reason."""
+    return CodePilotError(
+        FailureKind.SANDBOX_UNAVAILABLE,
+        offer.refused[name],
+        "Install bubblewrap, whose sandbox offers it.",
+        level=str(offer.level),
+        refused=name,
+    )
+
+
 class Sandbox(Protocol):
     """One level of confinement."""
 
     level: Level
     remaps: bool
+
+    def offer(self) -> SessionOffer:
+        """What a session can have at this level."""
+
+    def home(self, spec: SandboxSpec) -> Path:
+        """The path of HOME inside."""
 
     def run(
         self,
@@ -131,4 +187,7 @@ class Sandbox(Protocol):
         cancel: Event | None = None,
     ) -> CommandResult: ...
 
-    def start(self, argv: Sequence[str], spec: SandboxSpec, limits: Limits) -> Process: ...
+    def start(
+        self, argv: Sequence[str], spec: SandboxSpec, limits: Limits, ended: Callable[[], None] = lambda: None
+    ) -> Process:
+        """Start a process; `ended` is called once nothing of it is left."""

@@ -28,7 +28,7 @@ from codepilot.executor.service.openapi import document
 from codepilot.executor.service.routes import BYTES, JSON, PATH_PATTERNS, QUERY_SCHEMAS, ROUTES, Operation, Route
 from codepilot.executor.service.settings import is_loopback
 from codepilot.executor.service.telemetry import Measures, log
-from codepilot.executor.wire import About, Done, Health, Signal, WaitRemote, Written
+from codepilot.executor.wire import About, Done, Health, Resize, Signal, WaitRemote, Written
 from codepilot.telemetry import METRICS
 from codepilot.telemetry.metrics import CONTENT_TYPE
 
@@ -187,7 +187,7 @@ class HttpApp:
         return await messages.contract(request, kind, self.settings.json_bytes, self.settings.body_sec)
 
     async def _threaded(self, pool: str, act: Callable[[], Result]) -> Result:
-        """Run in a thread to the end, even if the caller goes away meanwhile."""
+        """Run in a thread to the end, even if the caller goes away."""
         running = asyncio.get_running_loop().run_in_executor(self._pools[pool], act)
         return await asyncio.shield(running)
 
@@ -204,6 +204,15 @@ class HttpApp:
         served = self.manager.processes.get(process)
         served.output.take(offset)
         return StreamingResponse(served.read(offset), media_type=BYTES)
+
+    async def process_stderr(self, request: Request, process: str) -> Response:
+        return self._reply(self.manager.processes.get(process).process.stderr())
+
+    async def process_resize(self, request: Request, process: str) -> Response:
+        served = self.manager.processes.get(process)
+        asked = await self._contract(request, Resize)
+        served.process.resize(asked.terminal)
+        return self._reply(Done())
 
     async def process_signal(self, request: Request, process: str) -> Response:
         served = self.manager.processes.get(process)

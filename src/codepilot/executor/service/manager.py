@@ -19,9 +19,11 @@ from codepilot.executor.local import LocalExecutor
 from codepilot.executor.protocol import (
     Conflict,
     CreateWorkspace,
+    EndpointInfo,
     MountSpec,
     RunCode,
     RunCommand,
+    RunTreeInfo,
     SnapshotInfo,
     StartProcess,
     WorkspaceInfo,
@@ -30,7 +32,8 @@ from codepilot.executor.service.admission import Busy
 from codepilot.executor.service.processes import Processes, Served
 from codepilot.executor.service.settings import ServiceSettings
 from codepilot.executor.service.waiting_actions import WaitingActions
-from codepilot.executor.wire import BaseState, CreateRemote, Named, Restore, StartRemote
+from codepilot.executor.tunnel import TunnelMouth
+from codepilot.executor.wire import BaseState, CreateRemote, Named, OpenEndpoint, Restore, StartRemote
 from codepilot.sandbox import CodeResult, CommandResult
 from codepilot.workspace import ObjectStore, Workspace
 
@@ -64,7 +67,7 @@ class WorkspaceManager:
         return sum(1 for _ in self.settings.workspaces_home.iterdir())
 
     def create(self, request: CreateRemote) -> WorkspaceInfo:
-        check_mounts(request, self.settings.allow_mounts)
+        check_mounts(request.mounts, self.settings.allow_mounts)
         check_python(request)
         check_carried(request)
         check_hosts(request.hosts, self.settings.allow_hosts)
@@ -94,19 +97,46 @@ class WorkspaceManager:
         return self.executor.run_command(request)
 
     def start_process(self, request: StartRemote) -> Served:
+        if request.in_place is not None:
+            raise CodePilotError(
+                FailureKind.TOOL_PERMISSION_DENIED,
+                "the executor lets no caller work on a directory of its machine",
+                "Leave --in-place out, or work without [executor] url.",
+            )
+        check_mounts(request.mounts, self.settings.allow_mounts)
+        check_hosts(request.hosts, self.settings.allow_hosts)
         plain = StartProcess(**{name: getattr(request, name) for name in StartProcess.model_fields})
         return self.processes.start(request, lambda: self.executor.start_process(plain))
 
+    def open_endpoint(self, request: OpenEndpoint) -> EndpointInfo:
+        """A way to a service of the caller's, through the streams of a process that the caller named."""
+        served = self.processes.start(request, TunnelMouth)
+        assert isinstance(served.process, TunnelMouth)
+        try:
+            return self.executor.endpoint(request.workspace, request.name, str(served.process.socket))
+        except BaseException:
+            served.kill()
+            raise
+
     def restore(self, request: Restore) -> None:
-        with self.processes.ending(request.workspace):
+        frozen = self.executor.session(request.workspace).frozen
+        with contextlib.nullcontext() if frozen else self.processes.ending(request.workspace):
             self.executor.restore(request.workspace, request.snapshot, request.paths)
 
-    def release(self, request: Named) -> None:
+    def open_shadow(self, request: Named) -> RunTreeInfo:
         with self.processes.ending(request.workspace):
+            return self.executor.open_shadow(request.workspace)
+
+    def close_shadow(self, request: Named) -> None:
+        with self.processes.ending(request.workspace):
+            self.executor.close_shadow(request.workspace)
+
+    def release(self, request: Named) -> None:
+        with self.processes.ending(request.workspace, endpoints=True):
             self.executor.release(request.workspace)
 
     def delete(self, request: Named) -> None:
-        with self.processes.ending(request.workspace):
+        with self.processes.ending(request.workspace, endpoints=True):
             self.executor.delete(request.workspace)
 
     def base(self, tree: str) -> BaseState:
@@ -183,7 +213,7 @@ class WorkspaceManager:
 
     @contextlib.contextmanager
     def _carried(self, request: CreateRemote, there: bool) -> Iterator[tuple[MountSpec, ...]]:
-        """The carried files, materialised beside the workspace while they are copied."""
+        """The carried files, materialised outside the workspace while they are copied."""
         directory = self.settings.staging / f"carried-{request.workspace}"
         sources = [directory / "tree" / str(number) for number in range(len(request.carried))]
         copies = Workspace(directory, self.objects)
@@ -243,10 +273,10 @@ def _chunks(file: Path) -> Iterator[bytes]:
             yield chunk
 
 
-def check_mounts(request: CreateRemote, allowed: Sequence[Path]) -> None:
-    """Refuse sources outside of what is allowed, wherever links lead."""
+def check_mounts(mounts: Sequence[MountSpec], allowed: Sequence[Path]) -> None:
+    """Refuse sources that lead outside the allowed directories, also through links."""
     roots = [root.resolve() for root in (*allowed, *_own_prefixes())]
-    for mount in request.mounts:
+    for mount in mounts:
         source = Path(mount.source)
         if not source.is_absolute() or not any(source.resolve().is_relative_to(root) for root in roots):
             raise CodePilotError(

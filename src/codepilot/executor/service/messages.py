@@ -1,4 +1,4 @@
-"""Reads request bodies within bounds, whatever their headers claim, and writes failures as responses."""
+"""Reads request bodies within bounds that their headers cannot change, and writes failures as responses."""
 
 from __future__ import annotations
 

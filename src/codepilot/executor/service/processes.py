@@ -14,7 +14,7 @@ from typing import TypeVar
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor.protocol import Conflict
 from codepilot.executor.service.admission import Busy
-from codepilot.executor.wire import ProcessState, StartRemote
+from codepilot.executor.wire import OpenEndpoint, ProcessState, StartRemote
 from codepilot.sandbox import Process
 
 _CHUNK = 1 << 16
@@ -132,7 +132,7 @@ class Input:
 class Served:
     """One process. Two threads move its streams; they end with it."""
 
-    def __init__(self, request: StartRemote, process: Process) -> None:
+    def __init__(self, request: StartRemote | OpenEndpoint, process: Process) -> None:
         self.request = request
         self.process = process
         self.output = Output()
@@ -236,7 +236,7 @@ class Processes:
         self._lock = threading.Lock()
         self._known: OrderedDict[str, Future[Served]] = OrderedDict()
 
-    def start(self, request: StartRemote, start: Callable[[], Process]) -> Served:
+    def start(self, request: StartRemote | OpenEndpoint, start: Callable[[], Process]) -> Served:
         """Start a process once. A repeated request with the same name gives the same process."""
         with self._lock:
             known = self._known.get(request.process)
@@ -267,11 +267,12 @@ class Processes:
         return known.result()
 
     @contextlib.contextmanager
-    def ending(self, workspace: str) -> Iterator[None]:
+    def ending(self, workspace: str, *, endpoints: bool = False) -> Iterator[None]:
         """Kill the processes of a workspace after the block, so that none waits for a reader."""
         with self._lock:
             known = [one.result() for one in self._known.values() if one.done() and one.exception() is None]
-        here = [served for served in known if served.request.workspace == workspace]
+        kinds = (StartRemote, OpenEndpoint) if endpoints else StartRemote
+        here = [one for one in known if one.request.workspace == workspace and isinstance(one.request, kinds)]
         yield
         for served in here:
             if not served.ended:

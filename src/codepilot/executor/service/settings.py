@@ -21,7 +21,7 @@ class ServiceSettings:
     port: int = 0
     token: str | None = field(default=None, repr=False)
     concurrency: int = field(default_factory=_concurrency)
-    """How many code actions and commands run at once; as many operations on files run beside them."""
+    """How many code actions and commands run at once; as many operations on files run at the same time."""
     queue: int = 64
     """How many requests of each kind wait; the next is refused as busy."""
     workspaces: int = 64

@@ -17,7 +17,7 @@ from codepilot.executor.service.admission import Busy
 from codepilot.sandbox import CodeResult, HostCall
 
 KEPT = 64
-"""Ended actions whose replies can be asked for again."""
+"""How many ended actions keep their replies for repeated requests."""
 
 
 @dataclass
@@ -91,7 +91,7 @@ class WaitingActions:
         return action.reply(0)
 
     def answer(self, answer: HostAnswer) -> CodeResult:
-        """Let an action go on until its next host call, or its end."""
+        """Resume an action until its next host call, or its end."""
         with self._lock:
             action = self._actions.get((answer.workspace, answer.action))
         if action is None:

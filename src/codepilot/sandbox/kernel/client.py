@@ -53,6 +53,7 @@ class Kernel:
         self._command, mounts = _command(sandbox, python)
         known = {mount.target for mount in spec.mounts}
         self._spec = replace(spec, mounts=(*spec.mounts, *(mount for mount in mounts if mount.target not in known)))
+        self._now = spec.freezer.now if spec.freezer is not None else time.monotonic
         self._process: Process | None = None
         self._output_files: OutputFiles | None = None
         self._client: JsonLinesClient | None = None
@@ -68,18 +69,18 @@ class Kernel:
 
     @property
     def busy(self) -> bool:
-        """Whether an action runs."""
+        """True if an action runs."""
         return self._busy.locked()
 
     def run(self, code: str, timeout_sec: float = 300.0, answer: Answer | None = None) -> CodeResult:
         """Run one action; actions of one kernel wait for one another. `answer` takes its host calls instead."""
         with self._busy:
-            started = time.monotonic()
+            started = self._now()
             self._interrupted.clear()
             stops = self._stops
             result = self._run(code, timeout_sec, stops, HostCalls(answer or self._answer))
             restarted, self._was_lost = self._was_lost, False
-            duration = (time.monotonic() - started) * 1000
+            duration = (self._now() - started) * 1000
             return result.model_copy(
                 update={"duration_ms": duration, "kernel_restarted": restarted or result.kernel_restarted}
             )
@@ -152,8 +153,8 @@ class Kernel:
         longest = longest_line(self._limits.output_bytes)
         no_calls = HostCalls(None)
         try:
-            self._client = JsonLinesClient(process, longest, 2 * longest)
-            self._read_reply(self._client, 0, time.monotonic() + _START_SECONDS, no_calls, interruptible=False)
+            self._client = JsonLinesClient(process, longest, 2 * longest, now=self._now)
+            self._read_reply(self._client, 0, self._now() + _START_SECONDS, no_calls, interruptible=False)
             if self._prelude:
                 reply, _ = self._ask(process, "define", self._prelude, _START_SECONDS, no_calls)
                 if not reply.get("ok"):
@@ -176,9 +177,9 @@ class Kernel:
         client = self._client
         number = secrets.randbits(_NUMBER_BITS)  # an earlier action cannot forge the reply
         request = {"id": number, "op": op, "source": source, "limit": self._limits.output_bytes}
-        deadline = time.monotonic() + timeout_sec
+        deadline = self._now() + timeout_sec
         with _losing():
-            client.ask(request, max(deadline, time.monotonic() + _START_SECONDS))
+            client.ask(request, max(deadline, self._now() + _START_SECONDS))
         try:
             reply = self._read_reply(client, number, deadline, host_calls, op == "run")
             return reply, "interrupted" if self._interrupted.is_set() else None
@@ -186,7 +187,7 @@ class Kernel:
             interrupted = self._interrupted.is_set()
             process.interrupt()
         try:
-            reply = self._read_reply(client, number, time.monotonic() + _INTERRUPT_SECONDS, host_calls)
+            reply = self._read_reply(client, number, self._now() + _INTERRUPT_SECONDS, host_calls)
             return reply, "interrupted" if interrupted else "timeout"
         except TimeoutError as error:
             raise Lost("interrupted" if interrupted else "timeout") from error
@@ -200,8 +201,8 @@ class Kernel:
         def check() -> None:
             nonlocal obey_until
             if interruptible and self._interrupted.is_set():
-                obey_until = min(obey_until, time.monotonic() + _INTERRUPT_SECONDS)
-                if time.monotonic() >= obey_until:
+                obey_until = min(obey_until, self._now() + _INTERRUPT_SECONDS)
+                if self._now() >= obey_until:
                     raise TimeoutError
 
         while True:
@@ -225,9 +226,7 @@ class Kernel:
     def _over(self, deadline: float, interruptible: bool) -> Callable[[], bool]:
         """A function that is true once an answer is useless: the time is up or the action stops."""
         stops = self._stops
-        return lambda: (
-            time.monotonic() >= deadline or (interruptible and self._interrupted.is_set()) or self._stops != stops
-        )
+        return lambda: self._now() >= deadline or (interruptible and self._interrupted.is_set()) or self._stops != stops
 
     def _loss(self, process: Process, output_files: OutputFiles | None, why: str) -> CodeResult:
         """The result of an action whose kernel is lost; the next action gets a fresh one."""

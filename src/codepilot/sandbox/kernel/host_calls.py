@@ -64,7 +64,7 @@ class HostCalls:
 
 
 def _run(answer: Answer, skill: str, arguments: JsonObject, given_up: Callable[[], bool]) -> dict[str, JsonValue]:
-    """Call in a thread, so that the action's deadline and interrupts hold whatever the skill does."""
+    """Call in a thread, so that the action's deadline and interrupts hold for any skill."""
     done = threading.Event()
     result: list[dict[str, JsonValue]] = []
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Event
 
 from codepilot.sandbox.limits import supervisor
@@ -27,5 +27,7 @@ class LevelBase(ABC):
     ) -> CommandResult:
         return supervisor.run(self._launch(argv, spec, limits), limits, stdin, cancel)
 
-    def start(self, argv: Sequence[str], spec: SandboxSpec, limits: Limits) -> Process:
-        return SupervisedProcess(self._launch(argv, spec, limits), limits)
+    def start(
+        self, argv: Sequence[str], spec: SandboxSpec, limits: Limits, ended: Callable[[], None] = lambda: None
+    ) -> Process:
+        return SupervisedProcess(self._launch(argv, spec, limits), limits, ended)

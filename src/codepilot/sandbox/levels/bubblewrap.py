@@ -13,16 +13,19 @@ from subprocess import DEVNULL, run
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.sandbox.levels import LevelBase, host, seccomp
+from codepilot.sandbox.levels.terminal import on_terminal
 from codepilot.sandbox.limits import cleanup
-from codepilot.sandbox.limits.cgroup import Group
+from codepilot.sandbox.limits.cgroup import Group, enforcement
 from codepilot.sandbox.limits.tree import Launch, resource_limits
 from codepilot.sandbox.proxy.bridge import bridged
-from codepilot.sandbox.spec import Level, Limits, Mount, SandboxSpec
+from codepilot.sandbox.spec import Level, Limits, Mount, SandboxSpec, SessionOffer
 
 _MB = 1 << 20
 _TMP_BYTES = 256 * _MB
 _SHM_BYTES = 64 * _MB
 _HOME = "/tmp/home"
+_KEPT_HOME = "/run/codepilot/home"
+"""Not below /tmp: some programs refuse to keep their files in a temporary directory."""
 _RESERVED = ("/", "/proc", "/dev", "/etc", "/usr", "/bin", "/lib", "/lib64", "/sbin", "/tmp")
 
 
@@ -30,15 +33,31 @@ class Bubblewrap(LevelBase):
     level = Level.BUBBLEWRAP
     remaps = True
 
+    def offer(self) -> SessionOffer:
+        return SessionOffer(
+            level=self.level, freeze=enforcement().freeze, offers=("home", "mounts", "terminal", "endpoints", "hosts")
+        )
+
+    def home(self, spec: SandboxSpec) -> Path:
+        return Path(_HOME if spec.home is None else _KEPT_HOME)
+
     def _launch(self, argv: Sequence[str], spec: SandboxSpec, limits: Limits) -> Launch:
         host.check(argv, spec.env)
-        argv, spec = bridged(argv, spec)
-        binary, optional = executable()
-        _prepare_mount_points(spec)
+        home = os.fspath(self.home(spec))
         with ExitStack() as opened:
+            resize = None
+            terminal: tuple[int, ...] = ()
+            if spec.terminal is not None:
+                sizes, resize = _pipe(opened)
+                os.set_blocking(resize, False)
+                terminal = (sizes,)
+                argv, spec = on_terminal(argv, spec, spec.terminal, sizes)
+            argv, spec = bridged(argv, spec)
+            binary, optional = executable()
+            _prepare_mount_points(spec)
             status, status_end = _pipe(opened)
             hold, release = _pipe(opened)
-            passwd = _memory_file(opened, host.PASSWD.encode())
+            passwd = _memory_file(opened, host.passwd(home).encode())
             groups = _memory_file(opened, host.GROUP.encode())
             hosts = () if spec.network else (_memory_file(opened, host.HOSTS.encode()),)
             group = Group(limits)
@@ -52,23 +71,25 @@ class Bubblewrap(LevelBase):
                 *_mounts(spec),
                 *("--remount-ro", "/", "--chdir", os.fspath(spec.cwd or spec.workspace.target)),
             ]
-            for name, value in host.environment(_HOME, "/tmp", spec.env).items():
+            for name, value in host.environment(home, "/tmp", spec.env).items():
                 options += ["--setenv", name, value]
             arguments = _memory_file(opened, b"".join(os.fsencode(option) + b"\0" for option in options))
             command = [cleanup.mark(), "--args", str(arguments), "--", *map(os.fspath, argv)]
             opened.pop_all()
         return Launch(
             command,
-            pass_fds=(status_end, hold, passwd, groups, *hosts, filter_fd, arguments),
+            pass_fds=(status_end, hold, passwd, groups, *hosts, filter_fd, arguments, *terminal),
             executable=binary,
             status=status,
             release=release,
             limits=resource_limits(limits, group),
             group=group,
             cpus=cpus,
-            watched=(spec.workspace.source,),
+            watched=(spec.workspace.source, *((spec.home,) if spec.home is not None else ())),
             disk_account=spec.disk_account,
             in_memory={"/tmp": _TMP_BYTES, "/dev/shm": _SHM_BYTES},
+            freezer=spec.freezer,
+            resize=resize,
         )
 
 
@@ -158,7 +179,8 @@ def _shown(network: bool) -> tuple[str, ...]:
 def _mounts(spec: SandboxSpec) -> list[str]:
     """The workspace and the extras, outer targets first so that inner ones come to lie on top."""
     options: list[str] = []
-    for mount in sorted((spec.workspace, *spec.mounts), key=lambda mount: len(mount.target.parts)):
+    kept = (Mount(spec.home, Path(_KEPT_HOME), writable=True),) if spec.home is not None else ()
+    for mount in sorted((spec.workspace, *kept, *spec.mounts), key=lambda mount: len(mount.target.parts)):
         if _shown_already(mount):
             continue
         _check(mount, spec)
@@ -175,6 +197,12 @@ def _check(mount: Mount, spec: SandboxSpec) -> None:
     target = os.path.normpath(mount.target)
     if not mount.target.is_absolute() or target in _RESERVED or ".." in mount.target.parts:
         raise CodePilotError(FailureKind.SANDBOX_UNAVAILABLE, f"nothing can be shown at {mount.target} inside")
+    if spec.home is not None and mount.source != spec.home and mount.target.is_relative_to(_KEPT_HOME):
+        raise CodePilotError(
+            FailureKind.TOOL_INVALID_ARGS,
+            f"nothing can be shown at {mount.target}: HOME is the code's own there",
+            "Copy a file into it with home_files.",
+        )
     if mount is not spec.workspace and mount.target == spec.workspace.target:
         raise CodePilotError(FailureKind.SANDBOX_UNAVAILABLE, f"two things would be shown at {mount.target} inside")
     if not mount.source.exists():

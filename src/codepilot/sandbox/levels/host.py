@@ -56,12 +56,15 @@ _ONE_BYTES = 1 << 17
 _POINTER_BYTES, _LAUNCHER_BYTES = 9, 1 << 14
 
 USER, USER_ID = "codepilot", 1000
-PASSWD = f"root:x:0:0:root:/:/usr/sbin/nologin\n{USER}:x:{USER_ID}:{USER_ID}::/tmp/home:/bin/sh\n"
 HOSTS = "127.0.0.1 localhost codepilot\n::1 localhost\n"
 """The host names in a network that has only a loopback interface."""
 GROUP = f"root:x:0:\n{USER}:x:{USER_ID}:\n"
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def passwd(home: str) -> str:
+    return f"root:x:0:0:root:/:/usr/sbin/nologin\n{USER}:x:{USER_ID}:{USER_ID}::{home}:/bin/sh\n"
 
 
 @cache

@@ -41,6 +41,7 @@ class Landlock(SubreaperLevel):
             )
         extras = [mount for mount in spec.mounts if not mount.writable]
         writable = [mount.source for mount in (spec.workspace, *spec.mounts) if mount not in extras]
+        writable += [spec.home] if spec.home is not None else []
         sockets = seccomp.SHARED_ONLINE if spec.network else seccomp.SHARED_OFFLINE
         return {
             "abi": abi,

@@ -24,7 +24,7 @@ _STRENGTH = ("bubblewrap", "landlock", "none")
 
 
 def weaker(level: str, least: str) -> bool:
-    """Whether a level confines less than another."""
+    """True if a level confines less than another."""
     return _STRENGTH.index(level) > _STRENGTH.index(least)
 
 
@@ -39,7 +39,7 @@ _MACOS = "no sandbox level exists for macOS yet"
 
 @dataclass(frozen=True)
 class LevelReport:
-    """Whether a level works here; if not, the reason and the remedy."""
+    """The result of trying a level here: it works, or the reason and the remedy."""
 
     level: Level
     available: bool

@@ -33,6 +33,8 @@ _CLONE_NAMESPACES = 0x7E020000  # NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEW
 _TIOCSTI, _TIOCLINUX, _TIOCSETD = 0x5412, 0x541C, 0x5423
 _LEASES = (1024, 1039, 1040)  # F_SETLEASE, F_GETDELEG, F_SETDELEG
 """Opening a file under a lease waits for the holder, on the host too."""
+_SETSIG = 10  # F_SETSIG
+"""With SIGCONT, a change of a file would let a frozen process go on."""
 _PERSONALITIES = (0x0, 0xFFFFFFFF, 0x0040000)  # the default, a query, and ADDR_NO_RANDOMIZE
 _SOCK_TYPE_MASK = 0xF
 _SET_ID = 0o6000
@@ -44,8 +46,9 @@ _AS_IT_IS = 0xFFFFFFFF  # the uid or gid that chown does not change
 _BY_ARGUMENT = frozenset(
     {"clone", "fcntl", "ioctl", "personality", "prlimit64", "sched_setaffinity", "socket", "socketpair", "connect"}
 )
-_ABSENT = frozenset({"clone3", "io_setup", "memfd_create", "memfd_secret", "openat2"})
-"""openat2 takes its mode from memory, where a filter cannot see a set-id bit."""
+_ABSENT = frozenset({"clone3", "io_setup", "memfd_create", "memfd_secret", "mq_notify", "openat2", "timer_create"})
+"""openat2 takes its mode from memory, where a filter cannot see a set-id bit, and timer_create its signal: with SIGCONT
+the kernel would let a frozen process go on."""
 
 # The argument that holds a new file's mode, and the one that holds the flags if they decide whether it counts.
 _MODES: dict[str, tuple[int, int | None]] = {
@@ -284,7 +287,7 @@ def _blocks(sockets: Sockets, pinned: bool) -> list[tuple[str, _Program]]:
     blocks = [
         ("clone", _argument_has(0, _CLONE_NAMESPACES, errno.EPERM)),
         ("fallocate", _always(errno.EOPNOTSUPP)),  # it would fill a disk before the supervisor looks
-        ("fcntl", _argument_not_in(1, _LEASES, errno.EPERM)),
+        ("fcntl", _argument_not_in(1, (*_LEASES, _SETSIG), errno.EPERM)),
         ("ioctl", _argument_not_in(1, (_TIOCSTI, _TIOCLINUX, _TIOCSETD), errno.EPERM)),
         ("personality", _argument_in(0, _PERSONALITIES, errno.EPERM)),
         ("socket", _families(sockets.families)),

@@ -16,14 +16,21 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.sandbox.interpreter import base_python
 from codepilot.sandbox.levels import LevelBase, host
 from codepilot.sandbox.limits import cleanup
-from codepilot.sandbox.limits.cgroup import Group
+from codepilot.sandbox.limits.cgroup import Group, enforcement
 from codepilot.sandbox.limits.tree import Launch, resource_limits
 from codepilot.sandbox.proxy.bridge import no_proxy
-from codepilot.sandbox.spec import Level, Limits, SandboxSpec
+from codepilot.sandbox.spec import Level, Limits, SandboxSpec, SessionOffer, not_offered
 from codepilot.sandbox.standalone import subreaper
 
 _SUBREAPER = Path(subreaper.__file__)
 _PREFIX = ".codepilot-tmp-"
+
+
+_REFUSED = {
+    "terminal": "the level {level} has no terminals of its own, and the host's are other programs'",
+    "endpoints": "the level {level} has no network of its own: opened for one service, a port is open to every host",
+    "hosts": "the level {level} has no network of its own, so that a proxy could be walked around",
+}
 
 
 class SubreaperLevel(LevelBase):
@@ -36,11 +43,25 @@ class SubreaperLevel(LevelBase):
     def confinement(self, spec: SandboxSpec, temp: Path, pinned: bool) -> dict[str, Any] | None:
         """The confinement that the subreaper applies to the command; None leaves it unconfined."""
 
+    def offer(self) -> SessionOffer:
+        return SessionOffer(
+            level=self.level,
+            freeze=enforcement().freeze,
+            offers=("home", "mounts"),
+            refused={name: reason.format(level=self.level) for name, reason in _REFUSED.items()},
+        )
+
+    def home(self, spec: SandboxSpec) -> Path:
+        if spec.home is None:
+            raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, "without a private HOME each command has its own")
+        return spec.home
+
     def _launch(self, argv: Sequence[str], spec: SandboxSpec, limits: Limits) -> Launch:
         host.check(argv, spec.env)
         _refuse_remapping(spec, self.level)
         if spec.proxy is not None:
             raise no_proxy(self.level)
+        _refuse_what_needs_namespaces(spec, self.offer())
         with ExitStack() as opened:
             temp = cleanup.make_directory(spec.workspace.source.parent, _PREFIX)
             opened.callback(cleanup.remove_directory, temp)
@@ -53,7 +74,7 @@ class SubreaperLevel(LevelBase):
         status, status_end = os.pipe()
         order = {
             "argv": [os.fspath(argument) for argument in argv],
-            "env": host.environment(str(temp / "home"), str(temp), spec.env),
+            "env": host.environment(os.fspath(spec.home or temp / "home"), str(temp), spec.env),
             "cwd": os.fspath(spec.cwd or spec.workspace.target),
             "parent": os.getpid(),
             "status": status_end,
@@ -73,10 +94,17 @@ class SubreaperLevel(LevelBase):
             status=status,
             guarded=True,
             cleanup=lambda: cleanup.remove_directory(temp),
-            watched=(spec.workspace.source, temp),
+            watched=(spec.workspace.source, temp, *((spec.home,) if spec.home is not None else ())),
             disk_account=spec.disk_account,
             group=group,
+            freezer=spec.freezer,
         )
+
+
+def _refuse_what_needs_namespaces(spec: SandboxSpec, offer: SessionOffer) -> None:
+    for name, wanted in (("terminal", spec.terminal), ("endpoints", spec.endpoints)):
+        if wanted:
+            raise not_offered(offer, name)
 
 
 def _refuse_remapping(spec: SandboxSpec, level: Level) -> None:

@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codepilot.sandbox.limits import cgroup_paths, cleanup
-from codepilot.sandbox.limits.cgroup_paths import CONTROLLERS, PREFIX, CgroupPaths, write
+from codepilot.sandbox.limits.cgroup_paths import CONTROLLERS, FREEZER, PREFIX, CgroupPaths, write
+from codepilot.sandbox.limits.freezer import FreezeMethod
+from codepilot.sandbox.limits.stopping import ByGroup, Listed
 from codepilot.sandbox.spec import Limits
 from codepilot.sandbox.standalone import janitor
 
@@ -39,6 +41,7 @@ class Enforcement:
     versions: tuple[int, ...]
     controllers: tuple[str, ...]
     reason: str = ""
+    freeze: FreezeMethod = "sigstop"
 
     def __str__(self) -> str:
         watchdog = "watchdog every 25 ms"
@@ -52,7 +55,9 @@ class Enforcement:
 def enforcement() -> Enforcement:
     paths = _paths()
     controllers = tuple(name for name in CONTROLLERS if name in paths.directory)
-    return Enforcement(tuple(sorted(set(paths.version.values()))), controllers, paths.reason)
+    versions = tuple(sorted({paths.version[name] for name in controllers}))
+    method: FreezeMethod = "cgroup2" if paths.version.get(FREEZER) == 2 else "freezer"
+    return Enforcement(versions, controllers, paths.reason, method if FREEZER in paths.version else "sigstop")
 
 
 def _paths() -> CgroupPaths:
@@ -86,11 +91,13 @@ class Group:
             with contextlib.suppress(OSError):
                 self._limit(controller, directory)
                 limited.add(controller)
-        self.controllers |= limited
+        self.controllers |= limited - {FREEZER}
         if not limited:
             self._remove(parent, directory, time.monotonic())
 
     def _limit(self, controller: str, directory: str) -> None:
+        if controller == FREEZER:
+            return
         if controller == "pids":
             write(f"{directory}/pids.max", str(self._limits.tasks))
         elif controller == "cpu":
@@ -157,6 +164,11 @@ class Group:
         for parent, directory in self._made.items():
             if self._version(parent) == 2:
                 write(f"{directory}/cgroup.procs", str(pid))
+
+    def stopping(self, processes: Listed) -> ByGroup | None:
+        """How what is inside can be frozen; None without the means."""
+        directory = self._made.get(self._paths.directory.get(FREEZER, ""))
+        return None if directory is None else ByGroup(directory, self._paths.version[FREEZER], processes)
 
     def tasks(self) -> int | None:
         """How many processes and threads are inside; None where they are not counted."""

@@ -1,7 +1,7 @@
 """Finds where control groups can be made, by making one and entering it, for each controller.
 
 Version 1 has one tree for each controller, version 2 one for all. Groups are made below the group of this process, so
-that its limits apply to them. Version 2 allows no processes beside limited groups. If the group holds only our
+that its limits apply to them. Version 2 allows no processes in a group that has limited groups. If it holds only our
 processes (a service with a delegated group), they move to a group within. Otherwise the nearest group above that has
 its controllers enabled and lies below every limit is taken. Processes of others are never moved.
 """
@@ -24,6 +24,8 @@ from codepilot.sandbox.limits.cleanup import GROUP, closed, opened
 from codepilot.sandbox.standalone import janitor
 
 CONTROLLERS = ("pids", "memory", "cpu")
+FREEZER = "freezer"
+"""No limit, and no controller in version 2, where every group can be frozen."""
 PREFIX = "codepilot-box-"
 MAIN = "codepilot-main"
 """The group within a delegated group that our own processes move to."""
@@ -80,6 +82,10 @@ def _find() -> CgroupPaths:
         reasons = {name: reasons.get(name, reason) for name in lacking if name not in given}
     elif lacking and not reasons:
         reasons = {"": "no hierarchy with them is mounted"}
+    if new := _freezing_v2(unified, own, version, directory):
+        version[FREEZER], directory[FREEZER] = 2, new
+    elif old := _freezing_v1(mounts, own):
+        version[FREEZER], directory[FREEZER] = 1, old
     for parent in set(directory.values()):
         janitor.sweep_groups(parent, PREFIX)
     return CgroupPaths(version, directory, "; ".join(dict.fromkeys(reasons.values())))
@@ -119,6 +125,28 @@ def _inside(mount: _Mount, path: str) -> str:
     return (mount.point + path[len(root) :]).rstrip("/")
 
 
+def _freezing_v2(
+    unified: _Mount | None, own: Mapping[str, str], version: Mapping[str, int], directory: Mapping[str, str]
+) -> str:
+    """Where groups of version 2 can be frozen: among the limited ones if they are of that version."""
+    limited = next((directory[name] for name, number in version.items() if number == 2), None)
+    here = limited or (_inside(unified, own.get("", "")) if unified is not None else "")
+    if not here or (limited is None and _enter_v2(here)):
+        return ""
+    try:
+        with _made(trial := _trial(here)):
+            return here if Path(trial, "cgroup.freeze").exists() else ""  # since Linux 5.2
+    except OSError:
+        return ""
+
+
+def _freezing_v1(mounts: list[_Mount], own: Mapping[str, str]) -> str:
+    for mount in mounts:
+        if mount.kind == "cgroup" and FREEZER in mount.options and (here := _inside(mount, own.get(FREEZER, ""))):
+            return "" if _try_v1(here, FREEZER) else here
+    return ""
+
+
 def _trial(parent: str) -> str:
     return f"{parent}/{PREFIX}{janitor.owner()}-trial{threading.get_ident()}"
 
@@ -139,7 +167,12 @@ def _made(directory: str) -> Iterator[None]:
 
 def _try_v1(parent: str, name: str) -> str:
     """Let a thread enter a limited group and end there. Returns the reason if that fails."""
-    limit = {"pids": "pids.max", "memory": "memory.limit_in_bytes", "cpu": "cpu.cfs_quota_us"}[name]
+    limit, value = {
+        "pids": ("pids.max", str(1 << 20)),
+        "memory": ("memory.limit_in_bytes", str(1 << 20)),
+        "cpu": ("cpu.cfs_quota_us", str(1 << 20)),
+        FREEZER: ("freezer.state", "THAWED"),
+    }[name]
     failures: list[OSError] = []
 
     def enter(directory: str) -> None:
@@ -150,7 +183,7 @@ def _try_v1(parent: str, name: str) -> str:
 
     try:
         with _made(directory := _trial(parent)):
-            write(f"{directory}/{limit}", str(1 << 20))
+            write(f"{directory}/{limit}", value)
             thread = threading.Thread(target=enter, args=(directory,))
             thread.start()
             thread.join()

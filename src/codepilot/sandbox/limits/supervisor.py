@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import selectors
 import signal
 import threading
 import time
+from collections.abc import Callable
 from threading import Event
-from typing import BinaryIO, Literal, cast
+from typing import IO, BinaryIO, Literal, cast
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.sandbox.limits import usage
 from codepilot.sandbox.limits.disk import DiskWatch
-from codepilot.sandbox.limits.tree import Launch, Tree, readable
-from codepilot.sandbox.spec import CommandResult, Limits
+from codepilot.sandbox.limits.tree import Launch, Tree
+from codepilot.sandbox.spec import CommandResult, Limits, Terminal
 
 TICK = 0.025
 DISK_TICK = 0.5
@@ -25,6 +27,8 @@ _COUNT_SHARE = 40
 _CHUNK = 1 << 16
 _FEW = 10
 """In a tree of at most so many processes, what they write is read every tick."""
+_IDLE_TICK = 0.1
+_TAIL_BYTES = 1 << 16
 _FILE_TOO_LARGE = 128 + signal.SIGXFSZ
 FLOOD = 16
 """Output beyond the limit is left out of the result; this many times the limit ends the command."""
@@ -67,7 +71,7 @@ class Watchdog:
     def __init__(self, tree: Tree, limits: Limits) -> None:
         self._tree = tree
         self._limits = limits
-        self._deadline = time.monotonic() + limits.wall_sec
+        self._deadline = tree.now() + limits.wall_sec
         self._disk = DiskWatch(tree.watched, limits.disk_bytes, tree.disk_account) if tree.watched else None
         self._next_disk = time.monotonic() + DISK_TICK
         self._last: usage.Usage | None = None
@@ -77,7 +81,7 @@ class Watchdog:
 
     def breach(self) -> str | None:
         now = time.monotonic()
-        if now >= self._deadline:
+        if self._tree.now() >= self._deadline:
             return "wall"
         if broken := self._tree.breach():
             return broken
@@ -97,7 +101,7 @@ class Watchdog:
                 return "disk"
         return None
 
-    def crowded(self) -> bool:
+    def over_process_limit(self) -> bool:
         """True if there are too many processes. Cheap enough to run between full checks."""
         started = time.monotonic()
         if started < self.next_count:
@@ -111,7 +115,7 @@ class Watchdog:
         return found
 
     def note(self) -> None:
-        """Record what a tree has written before it is ended. A fork bomb is not measured: it grows meanwhile."""
+        """Record what a tree has written before it is ended. A fork bomb is not measured: it would grow."""
         if self._disk is not None and self._too_many:
             self._disk.forget()
         elif self._disk is not None:
@@ -125,74 +129,100 @@ class Watchdog:
         return "disk" if self._disk is not None and self._disk.exceeded(self._tree.popen.pid, ended=True) else None
 
 
-def run(launch: Launch, limits: Limits, stdin: bytes = b"", cancel: Event | None = None) -> CommandResult:
-    """Run a tree to its end. No process of it is left when this returns or raises."""
-    started = time.monotonic()
-    tree = Tree(launch)
-    supervision = _Supervision(tree, limits, stdin, cancel)
-    try:
-        reason = supervision.watch()
-    finally:
-        supervision.note()
-        tree.reap()
-        supervision.drain()
-        supervision.close()
-    return supervision.completed(reason or tree.breach(), (time.monotonic() - started) * 1000)
+class Supervision:
+    """Watches one tree until it ends or must be ended, and captures its output."""
 
-
-class _Supervision:
-    def __init__(self, tree: Tree, limits: Limits, stdin: bytes, cancel: Event | None) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        limits: Limits,
+        captures: dict[str, Capture],
+        stopped: Callable[[], bool],
+        stdin: bytes | None = None,
+    ) -> None:
+        """`captures` are for `stdout` and `stderr`. Without `stdin` the caller writes it; with it, nobody else may."""
         self._tree = tree
-        self._limits = limits
-        self._cancel = cancel
-        self._input = memoryview(stdin)
-        self._captures = {"stdout": Capture(limits.output_bytes), "stderr": Capture(limits.output_bytes)}
+        self._captures = captures
+        self._stopped = stopped
+        self._flood = FLOOD * limits.output_bytes if stdin is not None else math.inf
+        self._input = memoryview(stdin or b"")
         self._watchdog = Watchdog(tree, limits)
+        self._longest_tick = TICK if stdin is not None else _IDLE_TICK
+        self._busy = True
         self._selector = selectors.DefaultSelector()
-        popen = tree.popen
-        assert popen.stdin is not None and popen.stdout is not None and popen.stderr is not None
-        self._pipes = {"stdin": popen.stdin, "stdout": popen.stdout, "stderr": popen.stderr}
+        self._pipes = {name: _pipe(tree, name) for name in captures}
         for name, pipe in self._pipes.items():
             os.set_blocking(pipe.fileno(), False)
-            if name != "stdin":
-                self._selector.register(pipe, selectors.EVENT_READ, name)
-        if stdin:
-            self._selector.register(popen.stdin, selectors.EVENT_WRITE, "stdin")
-        else:
-            popen.stdin.close()
-        self._exit_fd = os.pidfd_open(popen.pid) if hasattr(os, "pidfd_open") else None
+            self._selector.register(pipe, selectors.EVENT_READ, name)
+        if stdin is not None:
+            self._pipes["stdin"] = _pipe(tree, "stdin")
+            os.set_blocking(tree.stdin, False)
+            self._selector.register(tree.stdin, selectors.EVENT_WRITE, "stdin")
+        self._wake_read, self._wake_write = os.pipe()
+        self._wake_lock = threading.Lock()
+        self._selector.register(self._wake_read, selectors.EVENT_READ, "wake")
+        self._exit_fd = os.pidfd_open(tree.popen.pid) if hasattr(os, "pidfd_open") else None
         if self._exit_fd is not None:
             self._selector.register(self._exit_fd, selectors.EVENT_READ, "exit")
 
     def watch(self) -> str | None:
-        """Wait until the command ends (None) or must be ended (the reason)."""
-        next_check = time.monotonic() + TICK / 2
+        """Wait until the command ends (None) or must be ended (the reason). Polls slower while nothing changes."""
+        tick, due = TICK, time.monotonic() + TICK / 2
         while True:
-            due = min(next_check, self._watchdog.next_count)
-            ready = [str(key.data) for key, _ in self._selector.select(max(0.0, due - time.monotonic()))]
+            until = min(due, self._watchdog.next_count) if self._busy else due
+            ready = [str(key.data) for key, _ in self._selector.select(max(0.0, until - time.monotonic()))]
             for name in ready:
                 self._serve(name)
             if "exit" in ready:
                 return self._watchdog.at_end()
             if self._exit_fd is None and self._tree.popen.poll() is not None:
                 return None
-            if self._cancel is not None and self._cancel.is_set():
+            if self._stopped():
                 return "cancel"
-            if max(capture.total for capture in self._captures.values()) > FLOOD * self._limits.output_bytes:
+            if max(capture.total for capture in self._captures.values()) > self._flood:
                 return "output"
-            if self._watchdog.crowded():
+            if self._busy and self._watchdog.over_process_limit():
                 return "processes"
-            if time.monotonic() >= next_check:
+            if "wake" in ready:
+                tick, due = TICK, min(due, time.monotonic() + TICK)
+            if time.monotonic() >= due:
                 if breach := self._watchdog.breach():
                     return breach
-                next_check = time.monotonic() + TICK
+                tick = TICK if self._watchdog.changed else min(self._longest_tick, tick * 2)
+                due = time.monotonic() + tick
 
-    def note(self) -> None:
+    def wake(self, busy: bool = True) -> None:
+        """Look now, and from now on as often as a tree needs that works or is idle."""
+        with self._wake_lock:
+            self._busy = busy
+            if busy and self._wake_write >= 0:
+                os.write(self._wake_write, b".")
+
+    def end(self) -> None:
+        """End the tree, and read what is left in the pipes: every writer is gone then."""
         self._watchdog.note()
+        self._tree.reap()
+        for name, capture in self._captures.items():
+            before = -1
+            while capture.total > before:
+                before = capture.total
+                self._read(name)
+        self._selector.close()
+        with self._wake_lock:
+            os.close(self._wake_write)
+            self._wake_write = -1
+        os.close(self._wake_read)
+        if self._exit_fd is not None:
+            os.close(self._exit_fd)
+        for pipe in self._pipes.values():
+            with contextlib.suppress(OSError):
+                pipe.close()
 
     def _serve(self, name: str) -> None:
         if name == "stdin":
             self._feed()
+        elif name == "wake":
+            os.read(self._wake_read, 64)
         elif name != "exit" and not self._read(name):
             self._selector.unregister(self._pipes[name])
 
@@ -215,36 +245,36 @@ class _Supervision:
         self._captures[name].add(chunk)
         return bool(chunk)
 
-    def drain(self) -> None:
-        """Read the rest of the pipes; every writer is gone."""
-        for name in self._captures:
-            before = -1
-            while self._captures[name].total > before:
-                before = self._captures[name].total
-                self._read(name)
 
-    def close(self) -> None:
-        self._selector.close()
-        if self._exit_fd is not None:
-            os.close(self._exit_fd)
-        for pipe in self._pipes.values():
-            with contextlib.suppress(OSError):
-                pipe.close()
+def _pipe(tree: Tree, name: str) -> IO[bytes]:
+    pipe: IO[bytes] = getattr(tree.popen, name)
+    return pipe
 
-    def completed(self, reason: str | None, duration_ms: float) -> CommandResult:
-        stdout, stderr = self._captures["stdout"], self._captures["stderr"]
-        code = self._tree.exit_code(stderr.bytes()) if reason is None else None
-        if code == _FILE_TOO_LARGE:
-            reason, code = "file", None
-        return CommandResult(
-            status=_status(reason, code),
-            exit_code=code,
-            stdout=stdout.bytes(),
-            stderr=stderr.bytes(),
-            limit=None if reason == "cancel" else reason,
-            duration_ms=duration_ms,
-            truncated=stdout.truncated or stderr.truncated,
-        )
+
+def run(launch: Launch, limits: Limits, stdin: bytes = b"", cancel: Event | None = None) -> CommandResult:
+    """Run a tree to its end. No process of it is left when this returns or raises."""
+    started = launch.now()
+    tree = Tree(launch)
+    stdout, stderr = Capture(limits.output_bytes), Capture(limits.output_bytes)
+    stopped = cancel.is_set if cancel is not None else lambda: False
+    supervision = Supervision(tree, limits, {"stdout": stdout, "stderr": stderr}, stopped, stdin)
+    try:
+        reason = supervision.watch()
+    finally:
+        supervision.end()
+    reason = reason or tree.breach()
+    code = tree.exit_code(stderr.bytes()) if reason is None else None
+    if code == _FILE_TOO_LARGE:
+        reason, code = "file", None
+    return CommandResult(
+        status=_status(reason, code),
+        exit_code=code,
+        stdout=stdout.bytes(),
+        stderr=stderr.bytes(),
+        limit=None if reason == "cancel" else reason,
+        duration_ms=(tree.now() - started) * 1000,
+        truncated=stdout.truncated or stderr.truncated,
+    )
 
 
 def _status(reason: str | None, code: int | None) -> Literal["ok", "error", "timeout", "limit", "interrupted"]:
@@ -255,32 +285,24 @@ def _status(reason: str | None, code: int | None) -> Literal["ok", "error", "tim
     return "timeout" if reason == "wall" else "limit"
 
 
-_IDLE_TICK = 0.1
-_TAIL_BYTES = 1 << 16
-
-
 class SupervisedProcess:
     """The `Process` of every level. Only the watching thread ends the tree, so nothing is reaped twice."""
 
-    def __init__(self, launch: Launch, limits: Limits) -> None:
+    def __init__(self, launch: Launch, limits: Limits, ended: Callable[[], None] = lambda: None) -> None:
         self._tree = Tree(launch)
-        popen = self._tree.popen
-        assert popen.stdin is not None and popen.stdout is not None and popen.stderr is not None
-        self.stdin = cast(BinaryIO, popen.stdin)
-        self.stdout = cast(BinaryIO, popen.stdout)
-        self._stderr_fd = popen.stderr.fileno()
-        self._stderr = Capture(_TAIL_BYTES)
-        self._watchdog = Watchdog(self._tree, limits)
+        self._when_ended = ended
+        self.stdin = cast(BinaryIO, self._tree.popen.stdin)
+        self.stdout = cast(BinaryIO, self._tree.popen.stdout)
+        self._stderr = Capture(limits.output_bytes)
+        self._killed = False
+        self._supervision = Supervision(self._tree, limits, {"stderr": self._stderr}, lambda: self._killed)
         self._limit: str | None = None
         self._exit_code: int | None = None
         self._ended = threading.Event()
-        self._busy = True
-        self._wake_read, self._wake_write = os.pipe()
-        self._wake_lock = threading.Lock()
         try:
             threading.Thread(target=self._watch, name="codepilot-watch", daemon=True).start()
         except RuntimeError as error:  # no thread can be started
-            self._wake()
+            self._killed = True
             self._watch()
             self.kill()
             raise CodePilotError(FailureKind.SANDBOX_UNAVAILABLE, f"the sandbox cannot be watched: {error}") from error
@@ -298,22 +320,29 @@ class SupervisedProcess:
     def limit(self) -> str | None:
         return self._limit or self._tree.breach()
 
-    def stderr_tail(self) -> bytes:
+    def stderr(self) -> bytes:
         return self._stderr.bytes()
+
+    def stderr_tail(self) -> bytes:
+        return self._stderr.bytes()[-_TAIL_BYTES:]
+
+    def resize(self, terminal: Terminal) -> None:
+        if not self._tree.resize(terminal.rows, terminal.columns):
+            raise CodePilotError(
+                FailureKind.TOOL_INVALID_ARGS, "the process has no terminal", "Start it with tty, a terminal's size."
+            )
 
     def expect(self, busy: bool) -> None:
         """Say whether the process works from now on. An idle one is checked less often."""
-        with self._wake_lock:
-            self._busy = busy
-            if busy and self._wake_write >= 0:
-                os.write(self._wake_write, b".")
+        self._supervision.wake(busy)
 
     def interrupt(self) -> None:
         if not self._ended.is_set():
             self._tree.signal(signal.SIGINT)
 
     def kill(self) -> None:
-        self._wake()
+        self._killed = True
+        self._supervision.wake()
         self._ended.wait()
         for pipe in (self.stdin, self.stdout):
             with contextlib.suppress(OSError):
@@ -324,71 +353,18 @@ class SupervisedProcess:
         self._ended.wait(timeout_sec)
         return self._exit_code
 
-    def _wake(self) -> None:
-        with self._wake_lock:
-            if self._wake_write >= 0:
-                os.close(self._wake_write)
-                self._wake_write = -1
-
     def _watch(self) -> None:
-        killed = False
+        reason: str | None = "cancel"
         try:
-            killed = self._attend()
+            reason = self._supervision.watch()
+            self._limit = None if reason == "cancel" else reason
         finally:
-            self._watchdog.note()
-            self._tree.reap()
-            self._read_stderr_to_end()
+            self._supervision.end()
             self._limit = self.limit
-            if not killed and self._limit is None:
+            if reason is None and self._limit is None:
                 with contextlib.suppress(CodePilotError):
                     self._exit_code = self._tree.exit_code(self._stderr.bytes())
-            self._wake()
-            os.close(self._wake_read)
-            assert self._tree.popen.stderr is not None
-            self._tree.popen.stderr.close()
-            self._ended.set()
-
-    def _attend(self) -> bool:
-        """Wait until the process has ended (False) or must be ended (True). Polls slower while nothing changes."""
-        exit_fd = os.pidfd_open(self._tree.popen.pid) if hasattr(os, "pidfd_open") else None
-        watched = [fd for fd in (self._stderr_fd, self._wake_read, exit_fd) if fd is not None]
-        tick = TICK
-        due = time.monotonic() + tick
-        try:
-            while True:
-                ready = readable(
-                    watched, (min(due, self._watchdog.next_count) if self._busy else due) - time.monotonic()
-                )
-                if self._wake_read in ready:
-                    if not os.read(self._wake_read, 64):
-                        return True
-                    tick, due = TICK, min(due, time.monotonic() + TICK)
-                if self._stderr_fd in ready and not self._read_stderr():
-                    watched.remove(self._stderr_fd)
-                if self._tree.popen.poll() is not None:
-                    return False
-                if self._busy and self._watchdog.crowded():
-                    self._limit = "processes"
-                    return True
-                if time.monotonic() < due and exit_fd not in ready:
-                    continue
-                self._limit = self._watchdog.breach()
-                if self._limit is not None:
-                    return True
-                tick = TICK if self._watchdog.changed else min(_IDLE_TICK, tick * 2)
-                due = time.monotonic() + tick
-        finally:
-            if exit_fd is not None:
-                os.close(exit_fd)
-
-    def _read_stderr(self) -> bool:
-        chunk = os.read(self._stderr_fd, 1 << 16)
-        self._stderr.add(chunk)
-        return bool(chunk)
-
-    def _read_stderr_to_end(self) -> None:
-        """Every writer is gone, so the pipe ends."""
-        os.set_blocking(self._stderr_fd, False)
-        with contextlib.suppress(BlockingIOError):
-            while self._read_stderr():
-                pass
+            try:
+                self._when_ended()
+            finally:
+                self._ended.set()

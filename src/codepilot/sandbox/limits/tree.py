@@ -9,6 +9,7 @@ import resource
 import select
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -19,7 +20,9 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.sandbox.limits import usage
 from codepilot.sandbox.limits.cgroup import Group
 from codepilot.sandbox.limits.disk import DiskAccount
+from codepilot.sandbox.limits.freezer import FreezeMethod, Freezer
 from codepilot.sandbox.limits.spawn import spawn
+from codepilot.sandbox.limits.stopping import BySignal, Stopping
 from codepilot.sandbox.spec import Limits
 
 _START_SECONDS = 30.0
@@ -54,6 +57,13 @@ class Launch:
     """The processors that the child is kept on."""
     in_memory: Mapping[str, int] = field(default_factory=dict)
     """The file systems in memory that the command has for itself, by where it sees them, with their sizes."""
+    freezer: Freezer | None = None
+    resize: int | None = None
+    """Where sizes for the command's terminal are written, a line `ROWS COLUMNS` each."""
+
+    def now(self) -> float:
+        """The clock that limits count by: it stands still while the tree is frozen."""
+        return time.monotonic() if self.freezer is None else self.freezer.now()
 
 
 def resource_limits(limits: Limits, group: Group) -> dict[int, int]:
@@ -87,6 +97,15 @@ class Tree:
         self._launch = launch
         self._status = b""
         self._child_fd: int | None = None
+        self._freezing = threading.Lock()
+        self._ending = False
+        self._stopping: Stopping | None = None
+        with launch.freezer.starting() if launch.freezer is not None else nullcontext():
+            self._start(launch)
+            if launch.freezer is not None:
+                launch.freezer.add(self)
+
+    def _start(self, launch: Launch) -> None:
         try:
             self.popen: subprocess.Popen[bytes] = self._spawn()
         except OSError as error:
@@ -97,7 +116,8 @@ class Tree:
                 os.close(fd)
         self.child = self._first_status()
         self.root = self.popen.pid if launch.guarded else self.child
-        self.helpers = len(usage.children(self.root)) if launch.guarded else 0
+        self._launchers = frozenset(usage.children(self.root) if launch.guarded else ())
+        self.helpers = len(self._launchers)
         """How many processes below `root` are the launcher's and not the command's."""
         try:
             self._release()
@@ -229,8 +249,53 @@ class Tree:
             else:
                 os.kill(pid, number)
 
+    def now(self) -> float:
+        return self._launch.now()
+
+    def resize(self, rows: int, columns: int) -> bool:
+        """Give its terminal another size; false if it has none."""
+        with self._freezing:
+            if self._launch.resize is None:
+                return False
+            with contextlib.suppress(BrokenPipeError, BlockingIOError):  # it has ended, or reads none while frozen
+                os.write(self._launch.resize, b"%d %d\n" % (rows, columns))
+            return True
+
+    def _below(self) -> list[int]:
+        """The processes of the command, without the launcher's own."""
+        return [pid for pid in usage.descendants(self.root) if pid not in self._launchers]
+
+    def begin_freeze(self) -> FreezeMethod | None:
+        with self._freezing:
+            if self._ending:
+                return None
+            by_group = self._launch.group.stopping(self._below) if self._launch.group is not None else None
+            self._stopping = by_group or BySignal(self._below)
+            try:
+                self._stopping.begin()
+            except OSError:  # the hierarchy has vanished
+                self._stopping = BySignal(self._below)
+                self._stopping.begin()
+            return self._stopping.method
+
+    def end_freeze(self, deadline: float) -> int | None:
+        with self._freezing:
+            if self._ending or self._stopping is None:
+                return 0
+            return self._stopping.finish(deadline)
+
+    def thaw(self) -> None:
+        with self._freezing:
+            stopping, self._stopping = self._stopping, None
+            if stopping is not None and not self._ending:
+                stopping.undo()
+
     def reap(self) -> None:
-        """End the rest of the tree and wait until it is gone. May be called again."""
+        """End the rest of the tree and wait until it is gone, frozen or not. May be called again."""
+        with self._freezing:
+            self._ending = True
+        if self._launch.freezer is not None:
+            self._launch.freezer.remove(self)
         if self._launch.group is not None:
             self._launch.group.end()
         if self._launch.guarded:
@@ -270,6 +335,10 @@ class Tree:
             self._launch.release = None
         if self._launch.group is not None:
             self._launch.group.close()
+        with self._freezing:
+            if self._launch.resize is not None:
+                os.close(self._launch.resize)
+                self._launch.resize = None
         self._launch.cleanup()
         self._launch.cleanup = lambda: None
 

@@ -1,4 +1,4 @@
-"""The host's side of the bridge: a command and a spec changed so that the proxy's socket is the only way out."""
+"""The host's side of the bridge: a command and a spec changed so that the named sockets are the only ways out."""
 
 from __future__ import annotations
 
@@ -18,21 +18,35 @@ PORT = 3128
 _SOURCE = Path(__file__).parent.with_name("standalone") / "bridge.py"
 _INSIDE = Path("/run/codepilot/bridge.py")
 SOCKET = Path("/run/codepilot/proxy.sock")
+_ENDPOINTS = Path("/run/codepilot/endpoints")
 
 
 def bridged(argv: Sequence[str], spec: SandboxSpec) -> tuple[Sequence[str], SandboxSpec]:
-    """The same command behind the bridge; as it is if no proxy is asked for."""
-    if spec.proxy is None:
+    """The same command behind the bridge; as it is if neither a proxy nor an endpoint is asked for."""
+    if spec.proxy is None and not spec.endpoints:
         return argv, spec
     if spec.network:
         raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, "a proxy is no limit where the host's network is given")
-    if not spec.proxy.exists() or not stat.S_ISSOCK(spec.proxy.stat().st_mode):
-        raise CodePilotError(FailureKind.SANDBOX_UNAVAILABLE, "the proxy of this sandbox is not there any more")
-    mounts = [Mount(_SOURCE, _INSIDE), Mount(spec.proxy, SOCKET), *(Mount(one, one) for one in base_prefixes())]
+    links = {endpoint.port: (endpoint.socket, _ENDPOINTS / str(endpoint.port)) for endpoint in spec.endpoints}
+    if spec.proxy is not None:
+        links[PORT] = (spec.proxy, SOCKET)
+    for outside, _ in links.values():
+        _check(outside)
+    mounts = [Mount(_SOURCE, _INSIDE), *(Mount(outside, inside) for outside, inside in links.values())]
+    mounts += [Mount(one, one) for one in base_prefixes()]
     known = {mount.target for mount in spec.mounts}
     shown = replace(spec, mounts=(*spec.mounts, *(mount for mount in mounts if mount.target not in known)))
-    command = [os.fspath(base_python()), "-I", "-S", os.fspath(_INSIDE), str(PORT), os.fspath(SOCKET)]
+    ways = ",".join(f"{port}={inside}" for port, (_, inside) in links.items())
+    proxy = PORT if spec.proxy is not None else 0
+    command = [os.fspath(base_python()), "-I", "-S", os.fspath(_INSIDE), str(proxy), ways]
     return [*command, *map(os.fspath, argv)], shown
+
+
+def _check(outside: Path) -> None:
+    if not outside.exists() or not stat.S_ISSOCK(outside.stat().st_mode):
+        raise CodePilotError(
+            FailureKind.SANDBOX_UNAVAILABLE, "a service that this sandbox was to reach is not there any more"
+        )
 
 
 def no_proxy(level: Level) -> CodePilotError:

@@ -126,7 +126,7 @@ def _all(headers: tuple[tuple[str, str], ...], wanted: str) -> list[str]:
 def _length(headers: tuple[tuple[str, str], ...], version: int) -> int | None:
     lengths, encodings = _all(headers, "content-length"), _all(headers, "transfer-encoding")
     if (lengths and encodings) or len(lengths) > 1 or len(encodings) > 1:
-        raise Malformed("the body's length is said twice")
+        raise Malformed("the body's length is given twice")
     if encodings:
         if version == 0 or encodings[0].lower() != "chunked":
             raise Malformed("the transfer encoding is not understood")

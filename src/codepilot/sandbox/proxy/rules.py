@@ -28,14 +28,16 @@ class Rule:
     name: str
     wildcard: bool = False
     port: int | None = None
+    private: bool = False
+    """True if the name may also stand for an address of a private network."""
 
     @classmethod
-    def parse(cls, text: str) -> Rule:
+    def parse(cls, text: str, *, private: bool = False) -> Rule:
         name, _, port = text.partition(":")
         if len(text) > 259 or not _NAME.fullmatch(text) or (port and not 0 < int(port) < 65536):
             raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, f"{text!r} names no host that can be allowed")
         wildcard = name.startswith("*.")
-        return cls(name[2:] if wildcard else name, wildcard, int(port) if port else None)
+        return cls(name[2:] if wildcard else name, wildcard, int(port) if port else None, private)
 
     def matches(self, host: str, port: int) -> bool:
         """True if the rule covers a host in lower case without a final dot. An address only matches itself."""
@@ -52,14 +54,15 @@ class Rule:
                 return address == itself
             if self.name == "localhost" or self.name.endswith(".localhost"):
                 return address.is_loopback
-        return is_public(address)
+        return is_public(address) or (self.private and is_of_a_network(address))
 
 
 class Allowlist:
     """The rules of one proxy."""
 
-    def __init__(self, hosts: Sequence[str]) -> None:
-        self._rules = tuple(Rule.parse(host) for host in dict.fromkeys(hosts))
+    def __init__(self, hosts: Sequence[str], *, private: bool = False) -> None:
+        """With `private`, names may stand for addresses of private networks."""
+        self._rules = tuple(Rule.parse(host, private=private) for host in dict.fromkeys(hosts))
         shown = [*dict.fromkeys(hosts)][:_SHOWN]
         self.summary = ", ".join(shown) + (", ..." if len(self._rules) > _SHOWN else "") if shown else "none"
 
@@ -76,7 +79,7 @@ def literal(host: str) -> Address | None:
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address is on the internet: not this machine, its networks, a group, or a provider's metadata."""
+    """True if an address is on the internet: not this machine, its networks, a group, or a provider's metadata."""
     if isinstance(address, ipaddress.IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour
         if inner is None and address in _NAT64:
@@ -87,6 +90,13 @@ def is_public(address: Address) -> bool:
             return False
     special = address.is_multicast or address.is_reserved or address.is_link_local or address.is_loopback
     return address.is_global and not special and address not in _METADATA
+
+
+def is_of_a_network(address: Address) -> bool:
+    """True if an address can be another machine's: not this machine's own, nor a group's, nor a provider's metadata."""
+    alone = address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified
+    inner = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return not alone and address not in _METADATA and (inner is None or is_of_a_network(inner))
 
 
 def resolve(host: str, port: int) -> list[str]:

@@ -64,10 +64,11 @@ class Proxy:
         seen: Seen | None = None,
         bounds: Bounds | None = None,
         resolve: Callable[[str, int], list[str]] = resolve,
+        private: bool = False,
     ) -> None:
         self.path = path.absolute()
         self.bounds = bounds or Bounds()
-        self._allowed = Allowlist(hosts)
+        self._allowed = Allowlist(hosts, private=private)
         self._credentials = tuple(credentials)
         self._records = _Records(seen, self.bounds)
         self._resolve = resolve

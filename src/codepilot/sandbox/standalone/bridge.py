@@ -1,8 +1,9 @@
-"""Starts a command inside the sandbox with a way to the host's proxy. One file, standard library only.
+"""Starts a command inside the sandbox with ways to services of the host. One file, standard library only.
 
-`bridge.py PORT SOCKET COMMAND...` listens on the sandbox's own loopback, leaves behind a process that carries every
-connection to the Unix socket, and becomes the command: same process, pipes, signals and exit code. The sandbox's PID
-namespace ends with the command, and the carrier with it. Nothing here decides what may be reached; the host does.
+`bridge.py PROXY LINKS COMMAND...` listens on the sandbox's own loopback, at each port of LINKS (`PORT=SOCKET,...`),
+leaves behind a process that carries every connection to its Unix socket, and becomes the command: same process, pipes,
+signals and exit code. PROXY is the port of the one that is a proxy, or 0. The sandbox's PID namespace ends with the
+command, and the carrier with it. Nothing here decides what may be reached; the host does.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _CHUNK = 1 << 16
 _CONNECTIONS = 64
+"""How many connections each port may have at a time; further ones wait."""
 _BACKLOG = 128
 
 
@@ -47,42 +49,51 @@ class _Flow:
             self.sink.shutdown(socket.SHUT_WR)
 
 
-class _Carrier:
-    """Carries bytes between the listener's connections and the Unix socket, in one thread."""
+class _Link:
+    """A port, the socket that it leads to, and how many connections are open."""
 
     def __init__(self, listener: socket.socket, path: str) -> None:
-        self._listener = listener
-        self._path = path
-        self._flows: dict[int, tuple[_Flow, _Flow]] = {}  # by the fd of the socket that is read: (out of it, into it)
+        self.listener = listener
+        self.path = path
+        self.open = 0
+
+
+class _Carrier:
+    """Carries bytes between the listeners' connections and their Unix sockets, in one thread."""
+
+    def __init__(self, links: list[_Link]) -> None:
+        self._links = {link.listener.fileno(): link for link in links}
+        self._flows: dict[int, tuple[_Flow, _Flow, _Link]] = {}  # by the fd that is read: (out of it, into it, of)
 
     def serve(self) -> None:
         import select
 
         while True:
             poll = select.poll()
-            if len(self._flows) < 2 * _CONNECTIONS:
-                poll.register(self._listener, select.POLLIN)
-            for fd, (away, into) in self._flows.items():
+            for fd, link in self._links.items():
+                if link.open < _CONNECTIONS:
+                    poll.register(fd, select.POLLIN)
+            for fd, (away, into, _) in self._flows.items():
                 readable = select.POLLIN if not away.held and not away.ended else 0
                 writable = select.POLLOUT if into.held else 0
                 if readable or writable:
                     poll.register(fd, readable | writable)
             for fd, event in poll.poll():
-                if fd == self._listener.fileno():
-                    self._accept()
+                if fd in self._links:
+                    self._accept(self._links[fd])
                 elif fd in self._flows:
                     self._move(fd, bool(event & ~select.POLLOUT), bool(event & ~select.POLLIN))
 
-    def _accept(self) -> None:
+    def _accept(self, link: _Link) -> None:
         import socket
 
         try:
-            near, _ = self._listener.accept()
+            near, _ = link.listener.accept()
         except OSError:
             return
         far = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            far.connect(self._path)
+            far.connect(link.path)
         except OSError:
             near.close()
             far.close()
@@ -90,11 +101,12 @@ class _Carrier:
         near.setblocking(False)
         far.setblocking(False)
         out, back = _Flow(near, far), _Flow(far, near)
-        self._flows[near.fileno()] = (out, back)
-        self._flows[far.fileno()] = (back, out)
+        self._flows[near.fileno()] = (out, back, link)
+        self._flows[far.fileno()] = (back, out, link)
+        link.open += 1
 
     def _move(self, fd: int, readable: bool, writable: bool) -> None:
-        away, into = self._flows[fd]
+        away, into, link = self._flows[fd]
         try:
             if writable and into.held:
                 into.write()
@@ -106,6 +118,7 @@ class _Carrier:
         except OSError:
             done = True
         if done:
+            link.open -= 1
             for end in (away.source, away.sink):
                 del self._flows[end.fileno()]
                 end.close()
@@ -118,7 +131,7 @@ def _listen(port: int) -> _socket.socket:
     return listener
 
 
-def _leave_carrier(listener: int, path: str) -> None:
+def _leave_carrier(links: dict[int, str]) -> None:
     """Start the carrier as a grandchild in a new session: the command must have no child that it did not make."""
     child = os.fork()
     if child:
@@ -131,7 +144,7 @@ def _leave_carrier(listener: int, path: str) -> None:
     for fd in range(3):
         os.dup2(null, fd)
     for fd in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208
-        if fd > 2 and fd != listener:
+        if fd > 2 and fd not in links:
             try:  # noqa: SIM105  (contextlib costs more than all of this)
                 os.close(fd)
             except OSError:  # the listing's own
@@ -139,20 +152,23 @@ def _leave_carrier(listener: int, path: str) -> None:
     import select
 
     waiting = select.poll()
-    waiting.register(listener, select.POLLIN)
+    for listener in links:
+        waiting.register(listener, select.POLLIN)
     waiting.poll()  # most commands never connect; what follows costs memory
     import socket
 
     try:
-        _Carrier(socket.socket(fileno=listener), path).serve()
+        _Carrier([_Link(socket.socket(fileno=listener), path) for listener, path in links.items()]).serve()
     finally:
         os._exit(1)
 
 
 def _environment(port: int) -> dict[bytes, bytes]:
-    """The environment as it was given, which the interpreter may have changed for itself, with the proxy's address."""
+    """The environment as given, which the interpreter may have changed for itself, with the proxy's address if any."""
     with open("/proc/self/environ", "rb") as file:  # noqa: PTH123  (pathlib would take longer than all of this)
         given = dict(entry.split(b"=", 1) for entry in file.read().split(b"\0") if b"=" in entry)
+    if not port:
+        return given
     for name in (b"NO_PROXY", b"no_proxy"):
         given.setdefault(name, b"localhost,127.0.0.1,::1")
     for name in (b"HTTP_PROXY", b"HTTPS_PROXY", b"ALL_PROXY"):
@@ -161,12 +177,12 @@ def _environment(port: int) -> dict[bytes, bytes]:
 
 
 def main() -> None:
-    port, path, *command = sys.argv[1:]
+    proxy, links, *command = sys.argv[1:]
     for number in (_signal.SIGINT, _signal.SIGPIPE, _signal.SIGXFSZ):
         _signal.signal(number, _signal.SIG_DFL)
-    listener = _listen(int(port))
-    _leave_carrier(listener.fileno(), path)
-    environment = _environment(int(port))
+    listening = [(_listen(int(port)), path) for port, _, path in (link.partition("=") for link in links.split(","))]
+    _leave_carrier({listener.fileno(): path for listener, path in listening})
+    environment = _environment(int(proxy))
     try:
         os.execvpe(command[0], command, environment)
     except OSError as error:

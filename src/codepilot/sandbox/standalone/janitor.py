@@ -69,7 +69,7 @@ def remove_group(directory: str) -> bool:
 
 
 def end_group(directory: str) -> None:
-    """Kill what is in a group. Where the kernel cannot kill it as one, it is kept from growing meanwhile."""
+    """Kill every process of a group. On kernels without `cgroup.kill` the group is kept from growing first."""
     if _write(f"{directory}/cgroup.kill", "1"):
         return
     _write(f"{directory}/pids.max", "0")
@@ -77,6 +77,7 @@ def end_group(directory: str) -> None:
         for pid in map(int, _read(f"{directory}/cgroup.procs").split()):
             if pid != os.getpid():
                 _kill(pid)
+    _write(f"{directory}/freezer.state", "THAWED")  # only then do the dead die
 
 
 def remove_directory(directory: str) -> bool:

@@ -1,7 +1,7 @@
 """Carries out, for confined programs, calls on files that Landlock has no hook for: modes, times, inotify watches.
 
 One file, standard library only, loaded by the subreaper. The kernel holds a confined program's call and tells the
-notifier, a thread of the subreaper. It reads the arguments, opens the file itself beneath what the program may change,
+notifier, a thread of the subreaper. It reads the arguments, opens the file itself below what the program may change,
 and acts on what it has opened; the call itself never runs, so no later change of its arguments matters. Whatever lies
 elsewhere is refused.
 
@@ -188,7 +188,7 @@ class _Request:
 
 
 class _Roots:
-    """Directories beneath which files may be opened."""
+    """Directories below which files may be opened."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._roots = {}

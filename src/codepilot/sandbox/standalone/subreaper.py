@@ -206,7 +206,7 @@ def _confine(confinement: dict[str, Any] | None, subreaper: int, lend: Any) -> b
 
 
 def _beside(name: str) -> Any:
-    """A file beside this one; nothing else there can be imported."""
+    """A file of this directory; nothing else there can be imported."""
     if name not in sys.modules:
         sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
         try:

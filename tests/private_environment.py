@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-_HOME = Path(__file__).resolve().parents[2] / ".venv"
+_HOME = Path(__file__).resolve().parents[1] / ".venv"
 _STAMP = ".requirements"
 _INSTALL_SEC = 240.0
 
@@ -44,11 +44,11 @@ def _make(place: Path, requirements: Path) -> None:
                 [sys.executable, *command], capture_output=True, text=True, timeout=_INSTALL_SEC, check=False
             )
         except subprocess.TimeoutExpired as error:
-            raise NotInstalled(_said(requirements, f"it took more than {_INSTALL_SEC:.0f} s")) from error
+            raise NotInstalled(_reported(requirements, f"it took more than {_INSTALL_SEC:.0f} s")) from error
         if done.returncode:
-            raise NotInstalled(_said(requirements, (done.stderr or done.stdout).strip()[-2000:]))
+            raise NotInstalled(_reported(requirements, (done.stderr or done.stdout).strip()[-2000:]))
     (place / _STAMP).write_bytes(requirements.read_bytes())
 
 
-def _said(requirements: Path, why: str) -> str:
+def _reported(requirements: Path, why: str) -> str:
     return f"{requirements.name} cannot be installed: {why}\nIt needs the package index that `scripts/setup` used."
