@@ -32,7 +32,7 @@ class CommandRunner:
         self._mounts = tuple(Mount(Path(source), Path(target)) for source, target in mounts)
 
     def run_command(self, request: RunCommand) -> CommandResult:
-        view = SandboxSpec(self._workspace, self._mounts, env=request.env)
+        view = SandboxSpec(self._workspace, self._mounts, cwd=self._workspace.target / request.cwd, env=request.env)
         return self._box.run(request.argv, view, request.limits or Limits(), request.stdin)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,9 +17,10 @@ from project_kit import ENVIRON, make_venv, run, site_of, statuses, write
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.engine import Settings
 from codepilot.engine.execution_context import find_project
-from codepilot.project import Interpreter, detect, find_interpreter
+from codepilot.project import Dependencies, Interpreter, detect, find_interpreter, version_files
 from codepilot.project import probe as probe_module
 from codepilot.project.detect import survey
+from codepilot.project.import_paths import configured_paths
 from codepilot.workspace.git import run_git
 from levels import level
 
@@ -303,7 +305,7 @@ class TestARepositorysChoice:
     def ran(self, tmp_path: Path) -> Path:
         return tmp_path / "ran"
 
-    def test_a_script_beside_a_submodule_is_refused(self, user: Path, ran: Path) -> None:
+    def test_a_script_next_to_a_submodule_is_refused(self, user: Path, ran: Path) -> None:
         root = write(user / "code" / "outer" / "sub", PLAIN)
         program(root.parent / "tools/python3", ran)
         for named in ("../tools/python3", str(root.parent / "tools/python3"), "~/code/outer/tools/python3"):
@@ -390,7 +392,8 @@ class TestARepositorysChoice:
         line = f"[project]\npython = {str(tool)!r}\n"
         root = write(user / "code" / "repo", {**PLAIN, "codepilot.toml": line})
         monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-        asked = SimpleNamespace(python=None), SimpleNamespace(checkout=str(root)), root, SimpleNamespace(remaps=True)
+        task = SimpleNamespace(python=None, path="", tests=())
+        asked = task, SimpleNamespace(checkout=str(root)), root, SimpleNamespace(remaps=True)
         with pytest.raises(CodePilotError, match="which the repository chose"):
             find_project(*asked, lambda: str(root), Settings.load(), ())  # type: ignore[arg-type]
         assert not ran.exists()
@@ -423,9 +426,34 @@ class TestARepositorysChoice:
     def test_hostile_toml_is_quickly_refused(self, user: Path, content: str) -> None:
         root = write(user / "code" / "repo", {**PLAIN, "pyproject.toml": content, "codepilot.toml": content})
         assert not survey(root).configured
+        assert not version_files(root)
         with pytest.raises(CodePilotError) as caught:
             Settings.load(root, {})
         assert caught.value.kind is FailureKind.INVALID_SPEC
+
+    @pytest.mark.parametrize("name", ["environment.yml", ".env", "tox.ini"])
+    def test_text_that_some_patterns_would_read_for_hours_is_read_at_once(self, user: Path, name: str) -> None:
+        empty = "\n" * 200_000
+        content = f"[testenv]\nsetenv =\n    A=1\n{empty}    B=2\n" if name == "tox.ini" else empty
+        root = write(user / "code" / "repo", {**PLAIN, name: content})
+        began = time.monotonic()
+        assert not list(configured_paths(root))
+        assert Dependencies(root).facts("nowhere").declared is None
+        assert time.monotonic() - began < 5
+
+    def test_a_mistake_in_a_file_of_long_lines_is_found_at_once(self, user: Path) -> None:
+        text = f'[project]\nrunner = """\na{" " * 200_000}\n"""\n'
+        root = write(user / "code" / "repo", {**PLAIN, "codepilot.toml": text})
+        began = time.monotonic()
+        with pytest.raises(CodePilotError, match="runner"):
+            Settings.load(root, {})
+        assert time.monotonic() - began < 5
+
+    def test_a_project_file_that_leads_to_a_device_is_not_read(self, user: Path) -> None:
+        root = write(user / "code" / "repo", PLAIN)
+        (root / "pyproject.toml").symlink_to("/dev/zero")
+        assert not survey(root).configured
+        assert not version_files(root)
 
     def test_a_huge_settings_file_is_refused(self, user: Path) -> None:
         root = write(user / "code" / "repo", {"codepilot.toml": "#" * (1 << 20)})

@@ -99,7 +99,7 @@ GIVEN = {
 # Maven ----------------------------------------------------------------------------------------------
 
 
-def test_a_maven_build_is_told_by_the_reports_it_writes(machine: Machine) -> None:
+def test_a_maven_build_is_judged_by_the_reports_it_writes(machine: Machine) -> None:
     machine.tool("mvn", f'{writes(SUREFIRE, REPORT)}\necho "$@" >&2')
     suite = machine.run(POM)
     assert (suite.status, statuses(suite), suite.collected) == ("finished", GIVEN, tuple(GIVEN))
@@ -143,9 +143,9 @@ def test_a_name_that_no_report_has_is_not_found(machine: Machine) -> None:
         assert (suite.status, suite.not_found) == ("not_found", (asked,))
 
 
-def test_a_change_that_does_not_compile_is_told_in_the_compilers_words(machine: Machine) -> None:
+def test_a_change_that_does_not_compile_is_reported_in_the_compilers_words(machine: Machine) -> None:
     place = machine.root / BASKET
-    said = (
+    output = (
         "[ERROR] COMPILATION ERROR : ",
         f"[ERROR] {place}:[4,16] cannot find symbol",
         "  symbol:   variable totl",
@@ -155,24 +155,24 @@ def test_a_change_that_does_not_compile_is_told_in_the_compilers_words(machine: 
         "[ERROR] Failed to execute goal maven-compiler-plugin:3.1:compile on project shop: Compilation failure",
         f"[ERROR] {place}:[4,16] cannot find symbol",
     )
-    machine.tool("mvn", f"{says(*said)}\nexit 1")
+    machine.tool("mvn", f"{says(*output)}\nexit 1")
     suite = machine.run(POM)
     assert suite.status == "cannot_start"
-    told = suite.cases[BASKET]
-    assert told.error_type == "CompilationError"
-    assert told.message == (
+    reported = suite.cases[BASKET]
+    assert reported.error_type == "CompilationError"
+    assert reported.message == (
         "line 4: cannot find symbol\n  symbol:   variable totl\n  location: class shop.Basket\nline 9: ';' expected"
     )
 
 
-def test_warnings_are_told_without_their_lines(machine: Machine) -> None:
+def test_warnings_are_reported_without_their_lines(machine: Machine) -> None:
     place = machine.root / BASKET
-    said = (
+    output = (
         f"[WARNING] {place}:[3,75] [deprecation] stop() in Thread has been deprecated",
         f"[WARNING] {place}: {place} uses unchecked or unsafe operations.",
         "[WARNING] Using platform encoding",
     )
-    machine.tool("mvn", f"{says(*said)}\n{writes(SUREFIRE, REPORT)}")
+    machine.tool("mvn", f"{says(*output)}\n{writes(SUREFIRE, REPORT)}")
     assert machine.run(POM).warnings == (
         f"{BASKET}: [deprecation] stop() in Thread has been deprecated",
         f"{BASKET}: uses unchecked or unsafe operations.",
@@ -262,7 +262,7 @@ def test_a_settings_file_is_read_for_the_repository_alone_and_never_shown(machin
         assert "localRepository" not in suite.log_tail
 
 
-def test_what_the_machine_lacks_for_maven_is_said(machine: Machine) -> None:
+def test_what_the_machine_lacks_for_maven_is_reported(machine: Machine) -> None:
     machine.tool("mvn", "exit 0")
     shutil.rmtree(machine.home / ".m2")
     with pytest.raises(CodePilotError) as refused:
@@ -287,7 +287,7 @@ def test_a_program_in_the_repository_is_no_tool_of_the_machine(machine: Machine)
 # Gradle ---------------------------------------------------------------------------------------------
 
 
-def test_a_gradle_build_is_told_by_the_reports_it_writes(machine: Machine) -> None:
+def test_a_gradle_build_is_judged_by_the_reports_it_writes(machine: Machine) -> None:
     machine.tool("gradle", f'{writes(RESULTS, REPORT)}\necho "$@" >&2\nexit 1')
     suite = machine.run(GRADLE)
     assert (suite.status, statuses(suite)) == ("finished", GIVEN)

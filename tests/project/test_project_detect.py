@@ -1,4 +1,4 @@
-"""The runner is told from the files alone, and the map from their names."""
+"""The runner is recognised from the files alone, and the map from their names."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from codepilot.core.failures import CodePilotError
 T = "tests/test_a.py"
 
 
-def test_every_outcome_is_told_apart(tmp_path: Path) -> None:
+def test_every_outcome_is_distinguished(tmp_path: Path) -> None:
     root = write(
         tmp_path / "a project é",
         {
@@ -142,13 +142,13 @@ def test_one_broken_module_does_not_silence_the_others(tmp_path: Path) -> None:
     assert suite.cases[T].error_type == "SyntaxError"
 
 
-def test_a_broken_conftest_is_told(tmp_path: Path) -> None:
+def test_a_broken_conftest_is_reported(tmp_path: Path) -> None:
     root = write(tmp_path, {"conftest.py": "import no_such_module\n", T: "def test_a(): pass\n"})
     suite = run(root)
     assert (suite.status, suite.missing_module) == ("cannot_start", "no_such_module")
 
 
-def test_a_runner_that_refuses_its_options_is_told(tmp_path: Path) -> None:
+def test_a_runner_that_refuses_its_options_is_reported(tmp_path: Path) -> None:
     root = write(tmp_path, {"pytest.ini": "[pytest]\naddopts = --no-such-option\n", T: "def test_a(): pass\n"})
     suite = run(root)
     assert suite.status == "cannot_start"

@@ -31,7 +31,7 @@ def failed(name: str, phase: str = "call") -> bytes:
 
 def judged(output: bytes, exit_code: int | None = 0, status: str = "ok") -> SuiteRun:
     result = CommandResult.model_validate(
-        {"status": status, "exit_code": exit_code, "stdout": b"", "stderr": b"said\xff", "duration_ms": 5.0}
+        {"status": status, "exit_code": exit_code, "stdout": b"", "stderr": b"output\xff", "duration_ms": 5.0}
     )
     return judge(result, parse(output, NONCE), ("python",), 1.0)
 

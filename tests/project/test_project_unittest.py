@@ -38,7 +38,7 @@ SUITE = """
 """
 
 
-def test_every_outcome_is_told_apart(tmp_path: Path) -> None:
+def test_every_outcome_is_distinguished(tmp_path: Path) -> None:
     suite = run(write(tmp_path / "sp ace", {"tests/test_sums.py": SUITE}), runner="unittest")
     assert suite.status == "finished"
     assert statuses(suite) == {

@@ -33,15 +33,24 @@ class Needs:
 
 @dataclass(frozen=True)
 class Checkout:
-    """A project's path on the host and in the sandbox, and the user's environment."""
+    """A repository's path on the host and in the sandbox, the user's environment, and the project in it."""
 
-    root: Path
-    inside: str
+    repository: Path
+    top: str
+    """The repository as the sandbox shows it."""
     environ: Mapping[str, str]
+    folder: str = ""
+    prepared: Path | None = None
+    """A directory with the `node_modules` that were installed for it, by their places in the repository."""
+
+    @property
+    def root(self) -> Path:
+        """The project's own directory."""
+        return self.repository / self.folder
 
     @property
     def boundary(self) -> Boundary:
-        return Boundary.around(self.root, self.environ)
+        return Boundary.around(self.repository, self.environ)
 
     @property
     def home(self) -> Path | None:
@@ -49,8 +58,8 @@ class Checkout:
 
     def program(self, name: str) -> Path | None:
         """A program on the user's PATH. One in the repository is ignored: only the machine's tools are mounted."""
-        found = [shutil.which(name, path=str(folder)) for folder in search_folders(self.root, self.environ)]
-        return next((Path(one) for one in found if one and not points_into(Path(one), self.root)), None)
+        found = [shutil.which(name, path=str(folder)) for folder in search_folders(self.repository, self.environ)]
+        return next((Path(one) for one in found if one and not points_into(Path(one), self.repository)), None)
 
 
 class Build(Protocol):

@@ -5,14 +5,17 @@ from __future__ import annotations
 import configparser
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.project_settings import ProjectSettings, parse_toml
+from codepilot.project import django
 from codepilot.project.boundary import is_within, read_head
 from codepilot.project.build import PLUGIN_DIR, Build, Checkout
+from codepilot.project.import_paths import import_paths
 from codepilot.project.interpreter import OWN, find_interpreter
 from codepilot.project.jvm import Gradle, Maven
 from codepilot.project.npm import Npm
@@ -72,28 +75,40 @@ def detect(
     inside: str,
     settings: ProjectSettings | None = None,
     named_by_user: bool = False,
+    folder: str = "",
+    environment: Path | None = None,
+    prepared: Path | None = None,
 ) -> Project:
-    """How to test the project at `root`, which the sandbox mounts at `inside`.
+    """How to test the project in `folder` of the repository at `root`, which the sandbox mounts at `inside`.
 
-    `named_by_user` says that `settings.python` is the user's own choice and not the repository's.
+    `named_by_user` says that `settings.python` is the user's own choice and not the repository's. `environment` is the
+    checkout whose environment runs the tests, if `root` is a copy of it; `prepared` has the `node_modules` that were
+    installed for it.
     """
     settings = settings or ProjectSettings()
-    root = root.absolute()
-    build = _build(root, settings.runner)
-    if build is not None:
-        return _built(build, Checkout(root, inside, environ), python, settings, named_by_user)
-    tests = survey(root)
-    if not tests.any and settings.runner == "auto":
-        raise _no_suite(root)
-    interpreter = find_interpreter(
-        root, python=python, configured=settings.python, environ=environ, named_by_user=named_by_user
+    checkout = Checkout(root.absolute(), inside, environ, folder, prepared)
+    find = partial(
+        find_interpreter,
+        (environment or root).absolute(),
+        python=python,
+        configured=settings.python,
+        named_by_user=named_by_user,
+        folder=folder,
     )
+    build = _build(checkout.root, settings.runner)
+    if build is not None:
+        return _built(build, checkout, find, settings)
+    tests = survey(checkout.root)
+    if not tests.any and settings.runner == "auto":
+        raise _no_suite(checkout.root)
+    interpreter = find(environ=environ)
     project = Project(
         runner=_choose(tests, interpreter, settings),
         interpreter=interpreter,
         root=inside,
-        mounts=_mounts(interpreter),
-        env={**_environment(interpreter, root, inside), **settings.env},
+        mounts=mounts_of(interpreter),
+        env={**environment_of(interpreter, checkout), **settings.env},
+        folder=folder,
     )
     return with_command(project)
 
@@ -120,23 +135,19 @@ def _build(root: Path, wanted: str) -> Build | None:
     return next((build for build in BUILDS if build.found(root)), None)
 
 
-def _built(
-    build: Build, checkout: Checkout, python: str | None, settings: ProjectSettings, named_by_user: bool
-) -> Project:
+def _built(build: Build, checkout: Checkout, find: Callable[..., Interpreter], settings: ProjectSettings) -> Project:
     needs = build.needs(checkout)
-    environ = {name: value for name, value in checkout.environ.items() if name != "VIRTUAL_ENV"}
-    interpreter = find_interpreter(
-        checkout.root, python=python, configured=settings.python, environ=environ, named_by_user=named_by_user
-    )
+    interpreter = find(environ={name: value for name, value in checkout.environ.items() if name != "VIRTUAL_ENV"})
     own = {"PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1"}
     project = Project(
         runner=build.name,
         interpreter=interpreter,
-        root=checkout.inside,
-        mounts=tuple(dict.fromkeys((*_mounts(interpreter), *needs.mounts))),
+        root=checkout.top,
+        mounts=tuple(dict.fromkeys((*mounts_of(interpreter), *needs.mounts))),
         env={**own, **needs.env, **settings.env},
         driver=needs.driver,
         remedy=needs.remedy,
+        folder=checkout.folder,
     )
     return with_command(project)
 
@@ -232,14 +243,14 @@ def _choose(tests: Tests, interpreter: Interpreter, settings: ProjectSettings) -
     return "unittest"
 
 
-def _mounts(interpreter: Interpreter) -> tuple[tuple[str, str], ...]:
+def mounts_of(interpreter: Interpreter) -> tuple[tuple[str, str], ...]:
     paths = list(interpreter.mounts)
     if not any(is_within(PLUGIN_DIR, Path(path)) for path in paths):
         paths.append(str(PLUGIN_DIR))
     return tuple((path, path) for path in paths)
 
 
-def _environment(interpreter: Interpreter, root: Path, inside: str) -> dict[str, str]:
+def environment_of(interpreter: Interpreter, checkout: Checkout) -> dict[str, str]:
     """A plain, repeatable environment. A src layout is imported from the tree, so that the change is tested."""
     binaries = str(Path(interpreter.executable).parent)
     env = {
@@ -254,21 +265,9 @@ def _environment(interpreter: Interpreter, root: Path, inside: str) -> dict[str,
         env["PYTEST_ADDOPTS"] = "-p no:hypothesispytest"
     if interpreter.prefix != interpreter.base_prefix:
         env["VIRTUAL_ENV"] = interpreter.prefix
-    if _has_source_layout(root, interpreter):
-        env["PYTHONPATH"] = str(Path(inside, "src"))
+    paths = import_paths(checkout.repository, checkout.root, interpreter.sites)
+    if settings := django.settings_module(checkout.root, tuple(checkout.repository / path for path in paths)):
+        env[django.VARIABLE] = settings
+    if paths:
+        env["PYTHONPATH"] = ":".join(os.path.normpath(Path(checkout.top, path)) for path in paths)
     return env
-
-
-def _has_source_layout(root: Path, interpreter: Interpreter) -> bool:
-    """Packages under src/ that are not already importable through compiled modules of an installed copy."""
-    source = root / "src"
-    if not source.is_dir() or (source / "__init__.py").exists():
-        return False
-    packages = [entry.name for entry in source.iterdir() if (entry / "__init__.py").is_file()]
-    modules = [entry.name for entry in source.glob("*.py")]
-    compiled = any(_has_compiled(Path(site) / name) for site in interpreter.sites for name in packages)
-    return bool(packages or modules) and not compiled
-
-
-def _has_compiled(package: Path) -> bool:
-    return package.is_dir() and next(package.rglob("*.so"), None) is not None

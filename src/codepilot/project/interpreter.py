@@ -45,8 +45,11 @@ def find_interpreter(
     configured: str | None,
     environ: Mapping[str, str],
     named_by_user: bool = False,
+    folder: str = "",
 ) -> Interpreter:
     """The first of: the flag, the configuration, $VIRTUAL_ENV, the checkout's own environment, CodePilot's.
+
+    An environment in the project's `folder` comes before one of a directory around it.
 
     `named_by_user` says that `configured` comes from the user's own configuration and not from the repository's.
     """
@@ -59,10 +62,15 @@ def find_interpreter(
         absolute = os.sep not in configured or _expanded(Path(configured)).is_absolute()
         by_user = named_by_user and absolute and not points_into(found.parent, boundary.root)
         return _describe(Choice(found, _CONFIGURED, by_user=by_user), boundary, environ)
-    for origin, home in _environments(boundary, environ):
+    for origin, home in _environments(boundary, environ, folder):
         by_user = origin == _ACTIVE and not points_into(home, boundary.root)
         return _describe(Choice(_venv_python(home, origin), origin, by_user=by_user), boundary, environ)
     return _describe(Choice(own_python(), OWN, by_user=True), boundary, environ)
+
+
+def has_environment(root: Path, environ: Mapping[str, str], folder: str = "") -> bool:
+    """True if the user or the checkout has an environment for the project."""
+    return any(True for _ in _environments(Boundary.around(root.absolute(), environ), environ, folder))
 
 
 @dataclass(frozen=True)
@@ -74,16 +82,19 @@ class Choice:
     by_user: bool
 
 
-def _environments(boundary: Boundary, environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+def _environments(boundary: Boundary, environ: Mapping[str, str], folder: str) -> Iterator[tuple[str, Path]]:
     """Environments that exist, none of a clone's. CodePilot's own being active says nothing about the project."""
     active = environ.get("VIRTUAL_ENV", "")
     if active and Path(active).is_dir() and Path(active).resolve() != Path(sys.prefix).resolve():
         home = Path(os.path.normpath(Path(active).absolute()))
         if not (boundary.is_clone and points_into(home, boundary.root)):
             yield _ACTIVE, home
-    for name in () if boundary.is_clone else _VENV_NAMES:
-        if (boundary.root / name / "pyvenv.cfg").is_file():
-            yield name, boundary.root / name
+    inner = boundary.root / folder
+    around = [one for one in (inner, *inner.parents) if one == boundary.root or boundary.root in one.parents]
+    for place in () if boundary.is_clone else around:
+        for name in _VENV_NAMES:
+            if (place / name / "pyvenv.cfg").is_file():
+                yield name, place / name
 
 
 def _venv_python(home: Path, origin: str) -> Path:

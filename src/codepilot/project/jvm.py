@@ -47,6 +47,11 @@ class Maven:
         )
 
 
+def maven_places(checkout: Checkout) -> tuple[Path, Path]:
+    """The local repository and the JDK that a build by Maven uses here."""
+    return _repository(checkout), _java_home(checkout)
+
+
 class Gradle:
     name: RunnerName = "gradle"
 

@@ -42,13 +42,15 @@ class Npm:
                 f"read: node --test, {', '.join(scripts.FRAMEWORKS)}.",
                 next_action="Let `npm test` run one of these, last in its script.",
             )
-        install = next((how for lock, how in INSTALLS if (checkout.root / lock).is_file()), "npm install")
+        around = [checkout.root, checkout.repository]
+        install = next((how for lock, how in INSTALLS if any((one / lock).is_file() for one in around)), "npm install")
         where = "a clone of your own, and name that" if checkout.boundary.is_clone else "the checkout"
-        remedy = f"Run `{install}` in {where}."
-        modules = list(_modules(checkout.root))
-        if (package.get("dependencies") or package.get("devDependencies")) and not modules:
+        remedy = f"Run `{install}` in {where}{', or `codepilot prepare`' if install.startswith('npm') else ''}."
+        modules = list(modules_of(checkout))
+        inside = [(str(one), str(Path(checkout.top, one.relative_to(checkout.repository)))) for one in modules]
+        inside = inside or prepared_modules(checkout.prepared, checkout.top)
+        if (package.get("dependencies") or package.get("devDependencies")) and not inside:
             raise missing("The package's dependencies are not installed: there is no node_modules.", remedy)
-        inside = [(str(one), str(Path(checkout.inside, one.relative_to(checkout.root)))) for one in modules]
         return Needs(
             driver=("codepilot_npm.py",),
             mounts=(*shown(checkout, *installation(program)), *inside),
@@ -66,10 +68,22 @@ def _package(root: Path) -> dict[str, Any]:
     return package if named else {}
 
 
-def _modules(root: Path) -> Iterator[Path]:
-    """The installed packages of the checkout and of those within it; none that leads out of it."""
-    found = [one for pattern in FOLDERS for one in sorted(root.glob(pattern))[:MAX_FOLDERS]]
-    for folder in found:
+def prepared_modules(prepared: Path | None, top: str) -> list[tuple[str, str]]:
+    """The `node_modules` of a prepared environment, and where the repository at `top` has them."""
+    found = [] if prepared is None else [one for pattern in FOLDERS for one in sorted(prepared.glob(pattern))]
+    own = [one for one in found if "node_modules" not in one.relative_to(prepared or one).parts[:-1]]
+    return [(str(one), str(Path(top, one.relative_to(prepared or one)))) for one in own[:MAX_FOLDERS]]
+
+
+def modules_of(checkout: Checkout) -> Iterator[Path]:
+    """The installed packages of the project, those within and around it; none that leads out of the repository.
+
+    A workspace of npm has its packages in a member's directory and in those around it.
+    """
+    root, members = checkout.repository, checkout.root
+    around = [one / "node_modules" for one in members.parents if one == root or root in one.parents]
+    found = [one for pattern in FOLDERS for one in sorted(members.glob(pattern))[:MAX_FOLDERS]]
+    for folder in (*found, *around):
         nested = "node_modules" in folder.relative_to(root).parts[:-1]
         if not nested and folder.is_dir() and is_within(folder.resolve(), root.resolve()):
             yield folder

@@ -56,7 +56,7 @@ class Answer:
 def probe(python: Path, installation: Path | None = None) -> Answer:
     """Ask the interpreter about itself. Refuses one that is no Python, or is too old.
 
-    With `installation` it runs inside the sandbox, which shows that directory beside the system's.
+    With `installation` it runs inside the sandbox, which shows that directory in addition to the system's.
     """
     try:
         stat = python.stat()

@@ -12,7 +12,7 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor import CommandResult, Executor, RunCommand
 from codepilot.project.build import PLUGIN_DIR
 from codepilot.project.report import Case, Report, parse
-from codepilot.project.runner_command import PYTEST, UNITTEST, VARIABLE, described, importable, with_places
+from codepilot.project.runner_command import FOLDER, PYTEST, UNITTEST, VARIABLE, described, importable, with_places
 from codepilot.project.suite import Project, SuiteRun, SuiteStatus, TestCase
 from codepilot.sandbox import Limits
 
@@ -42,6 +42,7 @@ def run_tests(
             env=environment(project),
             limits=Limits(wall_sec=timeout_sec, output_bytes=OUTPUT_BYTES),
             hosts=project.hosts,
+            cwd=project.folder or ".",
         )
     )
     return judge(result, parse(result.stdout, nonce), cmd, timeout_sec)
@@ -49,7 +50,7 @@ def run_tests(
 
 def command(project: Project, tests: Sequence[str] = ()) -> tuple[str, ...]:
     """The command line. The exact ids travel on standard input; pytest gets only the files to look in."""
-    return tuple(with_places(base_command(project), tests))
+    return tuple(with_places(base_command(project), tests, project.folder))
 
 
 def base_command(project: Project) -> tuple[str, ...]:
@@ -68,7 +69,8 @@ def environment(project: Project) -> dict[str, str]:
 def with_command(project: Project) -> Project:
     """The project with the command in its environment, where an agent's `run_tests` finds it."""
     described_command = described(base_command(project), "" if project.driver else str(PLUGIN_DIR))
-    return replace(project, env={VARIABLE: described_command, **project.env})
+    folder = {FOLDER: project.folder} if project.folder else {}
+    return replace(project, env={VARIABLE: described_command, **folder, **project.env})
 
 
 def judge(result: CommandResult, report: Report, cmd: tuple[str, ...], timeout_sec: float) -> SuiteRun:

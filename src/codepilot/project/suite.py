@@ -99,11 +99,13 @@ class Project:
     mounts: tuple[tuple[str, str], ...] = ()
     env: dict[str, str] = field(default_factory=dict)
     hosts: tuple[str, ...] = ()
-    """Hosts that the test command may reach beside those of its workspace."""
+    """Hosts that the test command may reach in addition to those of its workspace."""
     driver: tuple[str, ...] = ()
     """The build system's driver in the plugin directory, with its arguments; none for Python's own runners."""
     remedy: str = ""
     """How a person installs missing dependencies."""
+    folder: str = ""
+    """The project's directory, relative to `root`, the top of the repository; "" is the top itself."""
 
     @property
     def is_python(self) -> bool:

@@ -20,13 +20,13 @@ TEST_PATTERNS = (
 
 
 def is_test_file(path: str) -> bool:
-    """Whether a file holds tests, by its name alone."""
+    """True if a file holds tests, by its name alone."""
     pure = PurePosixPath(path)
     return any(pure.match(pattern) for pattern in TEST_PATTERNS)
 
 
 def is_test(path: str) -> bool:
-    """Whether a path is a test, or a helper or data file beside tests."""
+    """True if a path is a test, or a helper or data file next to tests."""
     pure = PurePosixPath(path)
     folders = [part.lower() for part in pure.parts[:-1]]
     if TEST_DIRECTORIES & set(folders):

@@ -38,7 +38,7 @@ class TestReporter:
         self._found: dict[str, list[str]] = {name: [] for name in asked}
         self._seen: set[str] = set()
         self._warned = 0
-        self._red = self._red_beside = False
+        self._red = self._red_unrequested = False
         self.troubled = False
         self._channel.send("start", runner=runner)
 
@@ -59,7 +59,7 @@ class TestReporter:
         test = frames.short_id(test)
         red = outcome in ("failed", "error")
         if self._meant and not self._asked_for(test):
-            self.beside(red)
+            self.unrequested(red)
             return
         self._red = self._red or red
         if test not in self._seen:
@@ -76,9 +76,9 @@ class TestReporter:
                 self._found[name].append(test)
         return bool(names)
 
-    def beside(self, red: bool = True) -> None:
+    def unrequested(self, red: bool = True) -> None:
         """A test that was not requested ran as well; its failure may explain the tool's exit code."""
-        self._red_beside = self._red_beside or red
+        self._red_unrequested = self._red_unrequested or red
 
     def unloadable(self, place: str, **more: Any) -> None:
         """A file that could not be compiled or loaded, reported for any request."""
@@ -104,7 +104,7 @@ class TestReporter:
             self._channel.send_ids("missing", [name for name, tests in self._found.items() if not tests])
         if code == 0 and not self._seen and not self._meant:
             code = NO_TESTS
-        if self._red_beside and not self._red and not self.troubled:
+        if self._red_unrequested and not self._red and not self.troubled:
             code = 0
         self._channel.send("end", exit_code=code)
         return code
@@ -156,9 +156,9 @@ def _split(data: bytes, on_line: Callable[[str], None]) -> bytes:
 
 
 def relative(path: str) -> str:
-    """A path as ids have it: from the project's root, with forward slashes."""
+    """A path as ids have it: from the repository's top, with forward slashes."""
     root = os.path.realpath(".")
-    return os.path.relpath(os.path.realpath(path), root).replace(os.sep, "/")
+    return frames.from_top(os.path.relpath(os.path.realpath(path), root).replace(os.sep, "/"))
 
 
 def folders_with(names: Iterable[str], pruned: Iterable[str], most: int = 500) -> list[Path]:

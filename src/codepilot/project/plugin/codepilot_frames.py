@@ -22,6 +22,8 @@ MAX_ID = 2000
 MAX_MESSAGE = 4000
 MAX_TRACE = 12000
 _HIGH_FD = 200
+FOLDER = os.environ.get("CODEPILOT_FOLDER", "")
+"""The project's directory in the repository, from which the runner starts. Ids begin at the repository's top."""
 
 
 def clip(text: str, limit: int) -> str:
@@ -43,12 +45,40 @@ def short_id(name: str) -> str:
     return name[: MAX_ID - 20] + "..." + digest
 
 
+def from_top(name: str) -> str:
+    """The id of a test, or a file, as seen from the top of the repository."""
+    if not FOLDER:
+        return name
+    path, mark, rest = name.partition("::")
+    return os.path.normpath(FOLDER + "/" + path).replace(os.sep, "/") + mark + rest
+
+
+def from_project(name: str) -> str:
+    """The same as the runner knows it. A name that is given as seen from the project stays as it is."""
+    if not FOLDER:
+        return name
+    path, mark, rest = name.partition("::")
+    path = os.path.normpath(path)
+    if path == FOLDER:
+        return "." + mark + rest
+    return (path[len(FOLDER) + 1 :] if path.startswith(FOLDER + "/") else path) + mark + rest
+
+
 def describe(error: BaseException) -> dict[str, Any]:
     """Type and message of an exception, even if its __str__ fails."""
     lines = traceback.format_exception_only(type(error), error)
     text = (lines[-1] if isinstance(error, SyntaxError) else "".join(lines)).strip()
     message = text.partition(": ")[2]
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        message += " (" + _from_here(str(error.filename)) + ", line " + str(error.lineno) + ")"
     return {"error_type": type(error).__name__, "message": clip(message, MAX_MESSAGE)}
+
+
+def _from_here(path: str) -> str:
+    """A file of the repository by its path from the top; any other as it is."""
+    here = os.path.realpath(".")
+    place = os.path.realpath(path)
+    return from_top(os.path.relpath(place, here)) if place.startswith(here + os.sep) else path
 
 
 def missing_module(error: BaseException | None) -> str | None:

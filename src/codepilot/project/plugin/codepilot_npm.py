@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from codepilot.project.plugin import codepilot_frames as frames
     from codepilot.project.plugin import codepilot_scripts as scripts
     from codepilot.project.plugin.codepilot_build import Matches, TestReporter, follow, relative
 else:
+    import codepilot_frames as frames
     import codepilot_scripts as scripts
     from codepilot_build import TestReporter, follow, relative
 
@@ -35,8 +37,10 @@ def meaning(asked: str) -> Matches:
     """A file, a directory, a file with the name of a test or of a group of tests; or a name alone."""
     name = asked[2:] if asked.startswith("./") else asked
     name = name.rstrip("/")
-    if "::" not in name and not _SOURCE.match(name) and not Path(name).is_dir():
+    place = frames.from_project(name)
+    if "::" not in name and not _SOURCE.match(name) and not Path(place).is_dir():
         return lambda test: test.partition("::")[2].split(SEPARATOR)[-1] == name or test.partition("::")[2] == name
+    name = place if name == "." else frames.from_top(place)
     marks = ("::", SEPARATOR, "/")
     return lambda test: name == "." or test == name or any(test.startswith(name + mark) for mark in marks)
 
@@ -86,7 +90,7 @@ class Report:
     def _broken(self, place: str, fact: dict[str, Any]) -> None:
         """A file that could not be loaded; reported if it may hold a requested test."""
         if self._reporter.asked and not any(_may_hold(place, name) for name in self._reporter.asked):
-            self._reporter.beside()
+            self._reporter.unrequested()
             return
         error = _error(fact)
         found = _MISSING.search(error["message"])
@@ -98,8 +102,9 @@ class Report:
 
 def _may_hold(place: str, asked: str) -> bool:
     file = asked.partition("::")[0]
-    file = file[2:] if file.startswith("./") else file
-    return not Path(file).exists() or file in (".", place) or place.startswith(f"{file.rstrip('/')}/")
+    file = frames.from_project(file[2:] if file.startswith("./") else file)
+    whole = frames.from_top(file).rstrip("/")
+    return not Path(file).exists() or file == "." or place == whole or place.startswith(f"{whole}/")
 
 
 def _error(fact: dict[str, Any]) -> dict[str, str]:
@@ -139,7 +144,7 @@ def _line(text: str, more: list[str], delegated: bool) -> str:
 def main() -> int:
     reporter = TestReporter("npm", meaning)
     package = json.loads(Path("package.json").read_text(encoding="utf-8-sig"))
-    files = [name.partition("::")[0] for name in reporter.asked]
+    files = [frames.from_project(name).partition("::")[0] for name in reporter.asked]
     absent = [file for file in files if not Path(file).exists()]
     line, options = command(package, list(dict.fromkeys(files)) if files and not absent else [])
     table = package.get("scripts") or {}

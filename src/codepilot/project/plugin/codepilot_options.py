@@ -7,7 +7,12 @@ pytest would refuse to start over an option that no test depends on. Pytest 6 an
 from __future__ import annotations
 
 import importlib.util
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from codepilot.project.plugin import codepilot_django as django
+else:
+    import codepilot_django as django
 
 FLAG, VALUE, MAYBE = "flag", "value", "maybe"
 OPTIONS: dict[str, dict[str, str]] = {
@@ -48,6 +53,8 @@ SETTINGS = {
     "pytest_flake8": ("flake8-ignore", "flake8-max-line-length", "flake8-max-complexity"),
     "pytest_django": ("DJANGO_SETTINGS_MODULE", "python_paths"),
 }
+USUAL_FILES = ("test_*.py", "*_test.py")
+"""Where pytest looks for tests if the project does not say. Django and namespace packages have `tests.py` too."""
 MARKS = {
     "pytest_cov": ("no_cover",),
     "pytest_timeout": ("timeout",),
@@ -84,7 +91,15 @@ def pytest_addoption(parser: Any) -> None:
                 continue
 
 
+def pytest_load_initial_conftests(early_config: Any) -> None:
+    """Prepare Django before the project's modules are imported, if no plugin does."""
+    if not early_config.pluginmanager.hasplugin("django") and not early_config.pluginmanager.hasplugin("pytest_django"):
+        django.prepare()
+
+
 def pytest_configure(config: Any) -> None:
+    if set(config.getini("python_files")) == set(USUAL_FILES):
+        config.addinivalue_line("python_files", "tests.py")
     for plugin, names in MARKS.items():
         for name in names if _absent(plugin) else ():
             config.addinivalue_line("markers", name + ": of a plugin that is not installed")

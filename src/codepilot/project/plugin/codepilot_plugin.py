@@ -57,7 +57,7 @@ class Selection:
         for part in _parts(nodeid):
             name = self.asked.get(part)
             if name is not None:
-                self.found[name].append(nodeid)
+                self.found[name].append(_id(nodeid))
                 taken = True
         return taken
 
@@ -70,8 +70,12 @@ class Selection:
         ]
 
 
+def _id(nodeid: str) -> str:
+    return frames.short_id(frames.from_top(nodeid))
+
+
 def _normal(name: str) -> str:
-    path, mark, rest = name.partition("::")
+    path, mark, rest = frames.from_project(name).partition("::")
     path = os.path.normpath(path)
     if path.startswith(os.sep):
         path = os.path.relpath(os.path.realpath(path), os.path.realpath("."))
@@ -153,7 +157,7 @@ def pytest_collectreport(report: Any) -> None:
     SELECTION.broken.append(report.nodeid)
     text = frames.clip(str(report.longreprtext), frames.MAX_TRACE)
     error = getattr(report, "codepilot_error", None) or RuntimeError(text)
-    _send_failure("collect_error", error, id=frames.short_id(report.nodeid or "."), traceback=text)
+    _send_failure("collect_error", error, id=_id(report.nodeid or "."), traceback=text)
 
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
@@ -161,7 +165,7 @@ def pytest_collection_modifyitems(config: Any, items: list[Any]) -> Iterator[Non
     yield
     if not SELECTION.asked:
         return
-    kept = [item for item in items if SELECTION.takes(frames.short_id(item.nodeid))]
+    kept = [item for item in items if SELECTION.takes(item.nodeid)]
     absent = SELECTION.absent()
     CHANNEL.send_ids("missing", absent)
     if absent:
@@ -172,13 +176,13 @@ def pytest_collection_modifyitems(config: Any, items: list[Any]) -> Iterator[Non
 
 
 def pytest_collection_finish(session: Any) -> None:
-    CHANNEL.send_ids("collected", [frames.short_id(item.nodeid) for item in session.items])
+    CHANNEL.send_ids("collected", [_id(item.nodeid) for item in session.items])
     for asked, ids in SELECTION.found.items():
         CHANNEL.send("resolved", asked=asked, ids=ids[:1000])
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:
-    CHANNEL.send("run", id=frames.short_id(nodeid))
+    CHANNEL.send("run", id=_id(nodeid))
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -203,7 +207,7 @@ def pytest_runtest_logreport(report: Any) -> None:
         fields["message"] = frames.clip(_reason(report), frames.MAX_MESSAGE)
     CHANNEL.send(
         "test",
-        id=frames.short_id(report.nodeid),
+        id=_id(report.nodeid),
         outcome=report.outcome,
         phase=report.when,
         xfail=hasattr(report, "wasxfail"),

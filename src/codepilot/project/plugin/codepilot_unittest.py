@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+    from codepilot.project.plugin import codepilot_django as django
     from codepilot.project.plugin import codepilot_frames as frames
 else:
+    import codepilot_django as django
     import codepilot_frames as frames
 
 TESTISH = ("test", "tests", "testing", "unittests", "unit_tests")
@@ -88,7 +90,7 @@ def _enters(folder: str) -> bool:
 
 def dotted(name: str) -> str:
     """`tests/test_x.py::TestY::test_z` as unittest names it."""
-    path, _, rest = name.partition("::")
+    path, _, rest = frames.from_project(name).partition("::")
     if path.endswith(".py"):
         path = Module(os.path.relpath(path, ".").replace(os.sep, "/")).name
     elif "/" in path:
@@ -301,6 +303,7 @@ class Session:
 
     def run(self) -> int:
         asked = [str(name) for name in self._channel.header.get("tests", [])]
+        django.prepare()
         plan = Plan(asked, find_modules())
         tests = self._collect(plan)
         absent = plan.absent(self._broken + self._skipped)
