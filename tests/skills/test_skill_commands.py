@@ -28,8 +28,8 @@ def test_building_testing_and_looking_is_allowed(command: str) -> None:
 
 @pytest.mark.parametrize(("rule", "command"), REFUSED)
 def test_publishing_reconfiguring_installing_and_starting_programs_is_refused(rule: str, command: str) -> None:
-    said, why = refusal(command.split(" "))
-    assert said == rule
+    message, why = refusal(command.split(" "))
+    assert message == rule
     assert ";" in why or ":" in why, "a refusal says what to do instead"
 
 
@@ -57,10 +57,10 @@ def test_publishing_reconfiguring_installing_and_starting_programs_is_refused(ru
         ("make /etc", ""),
     ],
 )
-def test_looking_outside_of_the_workspace_is_told_kindly(command: str, lost: str) -> None:
-    told = leads_out(command.split(" "), ROOT)
-    assert told.startswith(f"{lost} lies outside" if lost else "")
-    assert bool(told) == bool(lost)
+def test_looking_outside_of_the_workspace_is_reported_kindly(command: str, lost: str) -> None:
+    reported = leads_out(command.split(" "), ROOT)
+    assert reported.startswith(f"{lost} lies outside" if lost else "")
+    assert bool(reported) == bool(lost)
 
 
 def test_a_link_out_of_the_workspace_is_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A package that was never heard of adds its skill, through a distribution as an installer leaves it."""
+"""A package that was unknown before adds its skill, through a distribution as an installer leaves it."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ def run(site: Path, code: str) -> str:
 
 def test_an_installed_skill_is_documented_and_can_be_called(tmp_path: Path) -> None:
     install(tmp_path, SKILLS)
-    told = run(tmp_path, LOOK)
-    assert "shout(text: str) -> str\n    Capital letters.\n" in told
-    assert "whisper(text: str) -> str\n    Small letters.\n" in told
-    assert told.splitlines()[-3:] == ["IT WORKS", "also this", "Small letters."]
+    reported = run(tmp_path, LOOK)
+    assert "shout(text: str) -> str\n    Capital letters.\n" in reported
+    assert "whisper(text: str) -> str\n    Small letters.\n" in reported
+    assert reported.splitlines()[-3:] == ["IT WORKS", "also this", "Small letters."]
 
 
 CLASH = "def add(registry):\n    from acme.body import shout\n    registry.add(next(iter(registry)))\n"
@@ -114,8 +114,8 @@ def test_a_package_that_cannot_be_used_is_left_out_whole_and_named(tmp_path: Pat
         name = f"acme{number:02}"
         point = point.replace("acme", name)
         assert failure["kind"] == "invalid_spec"
-        told = f"The package {name}-skills adds skills ({name} = {point}) that cannot be used: "
-        assert failure["message"].startswith(told)
+        reported = f"The package {name}-skills adds skills ({name} = {point}) that cannot be used: "
+        assert failure["message"].startswith(reported)
         assert why in failure["message"]
         assert failure["next_action"] == f"Update or uninstall {name}-skills."
 

@@ -1,4 +1,4 @@
-"""What is told of a call that failed: its arguments, always the same way, and how it ended."""
+"""What is reported of a call that failed: its arguments, always the same way, and how it ended."""
 
 from __future__ import annotations
 
@@ -51,25 +51,25 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[Any]]]:
         (FileNotFoundError("x"), "error", "FileNotFoundError"),
     ],
 )
-def test_a_failed_call_is_told_with_arguments_and_exit(
+def test_a_failed_call_is_reported_with_arguments_and_exit(
     noted: list[list[Any]], give: Any, status: str, ended: str
 ) -> None:
     with contextlib.suppress(FileNotFoundError):
         called(run)(["make"], give=give)
-    ((_, told, _, _, arguments, exit_),) = noted
-    assert (told, exit_) == (status, ended)
+    ((_, reported, _, _, arguments, exit_),) = noted
+    assert (reported, exit_) == (status, ended)
     assert arguments.startswith('{"cmd": ["make"], "give": ')
     (call,) = read_calls(noted, None)
     assert (call.arguments, call.exit) == (arguments, ended)
 
 
 @pytest.mark.parametrize("give", [None, Ended(0), "text"])
-def test_a_call_that_succeeds_is_told_in_four_words(noted: list[list[Any]], give: Any) -> None:
+def test_a_call_that_succeeds_is_reported_in_four_words(noted: list[list[Any]], give: Any) -> None:
     called(run)(["make"], give)
     assert [len(row) for row in noted] == [4]
 
 
-def test_long_arguments_are_told_apart_by_what_they_end_with(noted: list[list[Any]]) -> None:
+def test_long_arguments_are_distinguished_by_what_they_end_with(noted: list[list[Any]]) -> None:
     for end in ("a", "b", "a"):
         called(run)(["x" * 5000 + end], give=Ended(1))
     first, second, third = (row[4] for row in noted)
@@ -77,7 +77,7 @@ def test_long_arguments_are_told_apart_by_what_they_end_with(noted: list[list[An
     assert len(first) < MAX_ARGUMENTS + 30
 
 
-def test_arguments_that_cannot_be_told_do_not_hide_the_failure(noted: list[list[Any]]) -> None:
+def test_arguments_that_cannot_be_reported_do_not_hide_the_failure(noted: list[list[Any]]) -> None:
     refuse = called(run)
     with pytest.raises(KeyError):
         refuse([Untellable()], give=KeyError("the failure"))

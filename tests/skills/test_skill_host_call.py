@@ -130,8 +130,10 @@ def test_only_registered_names_become_labels() -> None:
     assert "forged" not in text
     assert "made up" not in text
     assert 'skill="known"' not in text  # LOCAL calls are counted where they are made
-    told = bench.registry.known([SkillCall(skill="forged", status="error"), SkillCall(skill="known", status="success")])
-    assert [call.skill for call in told] == ["unknown", "known"]
+    reported = bench.registry.known(
+        [SkillCall(skill="forged", status="error"), SkillCall(skill="known", status="success")]
+    )
+    assert [call.skill for call in reported] == ["unknown", "known"]
 
 
 def test_calls_from_inside_are_counted_with_their_target() -> None:

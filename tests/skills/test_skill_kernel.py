@@ -49,31 +49,31 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
     kernel.stop()
 
 
-def told(result: CodeResult) -> list[tuple[str, str]]:
+def reported(result: CodeResult) -> list[tuple[str, str]]:
     return [(call.skill, call.status) for call in result.calls]
 
 
-def test_each_call_is_told_with_its_outcome_and_its_time(kernel: Kernel) -> None:
+def test_each_call_is_reported_with_its_outcome_and_its_time(kernel: Kernel) -> None:
     result = kernel.run("read_file('a.txt')\ntry:\n    read_file('none')\nexcept Exception as e: print(e)")
-    assert told(result) == [("read_file", "success"), ("read_file", "error")]
+    assert reported(result) == [("read_file", "success"), ("read_file", "error")]
     assert all(0 < call.duration_ms < 10_000 for call in result.calls)
     assert kernel.run("1").calls == ()
 
 
 def test_a_skill_that_uses_others_counts_once(kernel: Kernel) -> None:
     patch = "--- /dev/null\n+++ b/new.txt\n@@ -0,0 +1 @@\n+x\n"
-    assert told(kernel.run(f"apply_patch({patch!r}); create_file('c.txt', '')")) == [
+    assert reported(kernel.run(f"apply_patch({patch!r}); create_file('c.txt', '')")) == [
         ("apply_patch", "success"),
         ("create_file", "success"),
     ]
     status = kernel.run("git_status()")
-    assert (status.value, told(status)) == ("untracked c.txt\nuntracked new.txt", [("git_status", "success")])
+    assert (status.value, reported(status)) == ("untracked c.txt\nuntracked new.txt", [("git_status", "success")])
 
 
-def test_violations_are_told_also_when_the_action_caught_them(kernel: Kernel) -> None:
+def test_violations_are_reported_also_when_the_action_caught_them(kernel: Kernel) -> None:
     code = "for path in ('.git/config', 'x/.GIT/hooks'):\n    try: write_file(path, '')\n    except Exception: pass"
     result = kernel.run(code)
-    assert (result.status, told(result)) == ("ok", [("write_file", "policy_violation")] * 2)
+    assert (result.status, reported(result)) == ("ok", [("write_file", "policy_violation")] * 2)
     assert result.calls[0].violation.startswith("[path.git] write_file: .git/config")
 
 
@@ -97,20 +97,20 @@ def test_help_and_signatures_work(kernel: Kernel) -> None:
 
 def test_local_skills_are_called_on_the_hosts_side_and_give_plain_data(kernel: Kernel) -> None:
     result = kernel.run("check_policy('--- a/x\\n+++ b/x\\n@@ -1 +1 @@\\n-a\\n+breakpoint()\\n')[2]['ok']")
-    assert (result.value, told(result)) == ("False", [("check_policy", "success")])
+    assert (result.value, reported(result)) == ("False", [("check_policy", "success")])
     wrong = kernel.run("check_policy(object())")
     assert wrong.error is not None
     assert "check_policy takes 'diff' as str, not as object. Call it as check_policy(diff: str" in wrong.error.message
     wrong = kernel.run("check_policy('', patch_lines='many')")
     assert wrong.error is not None
     assert "patch_lines" in wrong.error.message
-    assert told(wrong) == [("check_policy", "error")]
+    assert reported(wrong) == [("check_policy", "error")]
 
 
 def test_a_local_skill_at_its_timeout_leaves_the_kernel_as_it_was(kernel: Kernel) -> None:
     kernel.run("kept = 1")
     result = kernel.run("slow()")
-    assert told(result) == [("slow", "timeout")]
+    assert reported(result) == [("slow", "timeout")]
     assert kernel.run("kept").value == "1"
 
 
@@ -142,7 +142,7 @@ def test_forged_calls_harm_nobody(kernel: Kernel, line: str) -> None:
     assert kernel.run("check_policy('')[0]['ok']").value == "True"
 
 
-def test_what_is_told_of_calls_is_bounded(kernel: Kernel) -> None:
+def test_what_is_reported_of_calls_is_bounded(kernel: Kernel) -> None:
     result = kernel.run("for _ in range(3000): list_files('.', 'nothing')")
     assert len(result.calls) == 1_000
     note = (
@@ -170,7 +170,7 @@ def test_a_skill_is_stopped_at_its_timeout(tmp_path: Path) -> None:
     kernel = Kernel(choose("best"), view, Limits(), prelude=skills.prelude(Capability.READ_ONLY))
     try:
         result = kernel.run("kept = 1\nsleepy()")
-        assert told(result) == [("sleepy", "timeout")]
+        assert reported(result) == [("sleepy", "timeout")]
         assert result.error is not None
         assert "took longer than its 0.2 s" in result.error.message
         assert kernel.run("kept").value == "1"

@@ -93,7 +93,7 @@ def test_a_skill_that_needs_a_network_is_not_there_without_one_and_is_tried_once
     assert next(iter(registry)).policy.tries == 1
 
 
-def test_calls_that_never_end_are_held_against_whoever_made_them() -> None:
+def test_calls_that_never_end_are_held_against_their_author() -> None:
     registry, go = Registry(), threading.Event()
 
     @registry.skill(SkillPolicy(target=Target.LOCAL, timeout_sec=0.02))

@@ -87,7 +87,7 @@ def test_nothing_configured_in_the_tree_or_the_repository_is_started(begun: dict
 
 
 @pytest.mark.parametrize("ref", ["nothing", "--help", "", "HEAD~1", "HEAD:a.py", "a\0b"])
-def test_a_ref_that_is_no_commit_is_said(begun: dict[str, Any], ref: str) -> None:
+def test_a_ref_that_is_no_commit_is_reported(begun: dict[str, Any], ref: str) -> None:
     for skill in ("git_diff", "git_reset"):
         with pytest.raises(Exception, match=r"names no commit|is no commit") as caught:
             begun[skill](ref)
@@ -120,7 +120,7 @@ BREAKS = [_break_head, _break_index, _lose_objects, _link, _point_elsewhere]
 
 
 @pytest.mark.parametrize("broken", BREAKS)
-def test_a_broken_repository_is_said(begun: dict[str, Any], broken: Callable[[], None]) -> None:
+def test_a_broken_repository_is_reported(begun: dict[str, Any], broken: Callable[[], None]) -> None:
     broken()
     with pytest.raises(Exception, match="remove it to get another") as caught:
         begun["git_status"]()

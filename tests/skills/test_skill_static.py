@@ -1,4 +1,4 @@
-"""An action's source is read before it runs: what is told, what is refused, and that no source breaks the reader."""
+"""An action's source is read before it runs: what is reported and refused, and that no source breaks the reader."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FULL_SHELL = {"capability": "full_shell"}
 ONLINE = Policy(hosts=("example.org",))
 
 
-def told(code: str, policy: Policy = ADVISE, **more: str) -> list[tuple[str, int, bool]]:
+def reported(code: str, policy: Policy = ADVISE, **more: str) -> list[tuple[str, int, bool]]:
     return [(one.rule, one.line, one.refused) for one in check_action(code, policy, root=ROOT, **more)]
 
 
@@ -45,7 +45,7 @@ def told(code: str, policy: Policy = ADVISE, **more: str) -> list[tuple[str, int
     ],
 )
 def test_ordinary_code_is_left_alone_even_when_strict(code: str) -> None:
-    assert told(code, STRICT) == []
+    assert reported(code, STRICT) == []
 
 
 @pytest.mark.parametrize(
@@ -105,15 +105,15 @@ def test_what_harms_is_refused_with_its_line_and_what_to_do(code: str, rule: str
         ("subprocess.run(['echo', 'hi'])", "command.unknown"),
     ],
 )
-def test_what_is_common_and_harmless_inside_is_told_and_refused_only_when_strict(code: str, rule: str) -> None:
-    assert told(code, ADVISE) == [(rule, 1, False)]
-    assert told(code, STRICT) == [(rule, 1, True)]
-    assert told(code, OFF) == []
+def test_what_is_common_and_harmless_inside_is_reported_and_refused_only_when_strict(code: str, rule: str) -> None:
+    assert reported(code, ADVISE) == [(rule, 1, False)]
+    assert reported(code, STRICT) == [(rule, 1, True)]
+    assert reported(code, OFF) == []
 
 
 def test_a_computed_import_is_refused_only_when_strict() -> None:
-    assert told("__import__(name)") == []
-    assert told("__import__(name)", STRICT) == [("call.__import__", 1, True)]
+    assert reported("__import__(name)") == []
+    assert reported("__import__(name)", STRICT) == [("call.__import__", 1, True)]
 
 
 def test_modules_of_the_project_are_known_but_the_standard_librarys_names_stay() -> None:
@@ -125,13 +125,13 @@ def test_modules_of_the_project_are_known_but_the_standard_librarys_names_stay()
 
 def test_a_task_with_a_shell_or_hosts_may_use_them() -> None:
     shell = "os.system('ls'); subprocess.run('a|b', shell=True); subprocess.run(['git', 'push'])"
-    assert told(shell, **FULL_SHELL) == []
-    assert told("os.fork()", **FULL_SHELL) == [("call.os.fork", 1, True)]
-    assert told("import socket, urllib.request, requests", ONLINE) == [("import.unknown", 1, False)]
-    assert told("import ctypes", ONLINE) == [("import.ctypes", 1, True)]
+    assert reported(shell, **FULL_SHELL) == []
+    assert reported("os.fork()", **FULL_SHELL) == [("call.os.fork", 1, True)]
+    assert reported("import socket, urllib.request, requests", ONLINE) == [("import.unknown", 1, False)]
+    assert reported("import ctypes", ONLINE) == [("import.ctypes", 1, True)]
 
 
-def test_two_modules_of_one_line_are_told_both_and_the_refused_come_first() -> None:
+def test_two_modules_of_one_line_are_reported_both_and_the_refused_come_first() -> None:
     code = "import numpy, scipy\nimport socket, ssl"
     assert [one.module for one in check_action(code, ADVISE)] == ["socket", "ssl", "numpy", "scipy"]
 
@@ -146,10 +146,10 @@ def test_lines_are_counted_as_python_counts_them() -> None:
     "code", ["def f(:", "x = '", "\tx\n  y", "x = \0", "'\ud800'", "# -*- coding: nonsense -*-\nx", "\ufeff)"]
 )
 def test_what_python_cannot_read_is_left_to_python(code: str) -> None:
-    assert told(code, STRICT) == []
+    assert reported(code, STRICT) == []
 
 
-def test_what_is_told_is_bounded() -> None:
+def test_what_is_reported_is_bounded() -> None:
     long = "x" * 50_000
     many = "\n".join(f"import module_{number}" for number in range(500))
     for code in (

@@ -56,7 +56,7 @@ class T(unittest.TestCase):
 '''
 
 
-def test_pytest_is_told_by_its_report(load: Load) -> None:
+def test_pytest_is_judged_by_its_report(load: Load) -> None:
     k = load(runner="pytest")
     k["write_file"]("tests/test_one.py", PYTEST)
     done = k["run_tests"]()
@@ -82,7 +82,7 @@ def test_a_suite_that_cannot_be_collected_shows_why(load: Load) -> None:
     assert "ERROR missing.py: there is no such test" in str(k["run_tests"](["missing.py"]))
 
 
-def test_unittest_is_told_by_its_report(load: Load) -> None:
+def test_unittest_is_judged_by_its_report(load: Load) -> None:
     k = load(runner="unittest")
     k["write_file"]("test_three.py", UNITTEST)
     done = k["run_tests"](["test_three"])
@@ -94,7 +94,7 @@ def test_unittest_is_told_by_its_report(load: Load) -> None:
     assert done.errors == []
 
 
-def test_a_run_at_its_timeout_is_said(load: Load) -> None:
+def test_a_run_at_its_timeout_is_reported(load: Load) -> None:
     k = load(runner="unittest")
     k["write_file"]("test_slow.py", "import time\ntime.sleep(60)\n")
     done = k["run_tests"](["test_slow"], timeout=0.5)
@@ -123,7 +123,7 @@ def maven(monkeypatch: pytest.MonkeyPatch, exit_code: int, *reports: str) -> Non
     monkeypatch.setenv("CODEPILOT_TESTS", described(driver, ""))
 
 
-def test_a_build_is_told_by_the_driver_that_judges_it(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_is_judged_by_the_driver_that_judges_it(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     maven(monkeypatch, 0, "surefire_inner.xml", "surefire_outer.xml")
     done = load(runner="maven")["run_tests"]()
     names = [one.test.rpartition("#")[2] for one in done.failed]

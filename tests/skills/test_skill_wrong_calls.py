@@ -39,7 +39,7 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
     kernel.stop()
 
 
-def said(result: CodeResult) -> str:
+def error_text(result: CodeResult) -> str:
     assert result.error is not None, result
     return f"{result.error.type}: {result.error.message}"
 
@@ -132,7 +132,7 @@ def test_what_is_meant_is_done(kernel: Kernel, code: str, value: str) -> None:
 )
 def test_what_cannot_be_done_tells_the_next_step(kernel: Kernel, code: str, error: str) -> None:
     result = kernel.run(code)
-    assert error in said(result)
+    assert error in error_text(result)
     assert [call.status for call in result.calls] == ["error"]
 
 
@@ -141,14 +141,14 @@ def test_what_cannot_be_done_tells_the_next_step(kernel: Kernel, code: str, erro
     [
         (["bash", "-c", "ls | wc"], "there is no shell; run the program itself, and use Python for pipes"),
         (["cd", "src"], "every command runs in the workspace's root"),
-        (["pip", "install", "x"], "packages cannot be installed here"),
+        (["pip", "install", "x"], "packages are installed only if a person allows it"),
         (["rm", "-r", "src"], "use pathlib and shutil"),
         (["frobnicate"], "only these programs may be run: cargo, cat"),
     ],
 )
 def test_programs_that_are_not_there_have_a_substitute(kernel: Kernel, command: list[str], instead: str) -> None:
     result = kernel.run(f"run_command({command})")
-    assert instead in said(result)
+    assert instead in error_text(result)
     assert [call.status for call in result.calls] == ["policy_violation"]
 
 
@@ -171,8 +171,8 @@ def test_a_file_that_cannot_be_read_does_not_take_the_base_away(tmp_path: Path) 
         kernel.run(skills.prelude(Capability.WRITE_AND_RUN_TESTS, prepare=True))
         kernel.run("write_file('a.txt', 'b\\n')")
         assert kernel.run("git_status()").value == "changed a.txt\nuntracked secret"
-        assert 'error: open("secret"): Permission denied' in said(kernel.run("git_diff()"))
-        assert "os.chmod or remove that file." in said(kernel.run("git_diff()"))
+        assert 'error: open("secret"): Permission denied' in error_text(kernel.run("git_diff()"))
+        assert "os.chmod or remove that file." in error_text(kernel.run("git_diff()"))
         assert kernel.run("os.remove('secret'); '+b' in git_diff()").value == "True"
     finally:
         kernel.stop()

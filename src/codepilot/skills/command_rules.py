@@ -249,7 +249,7 @@ def _refused(name: str, arguments: list[str]) -> str:
 
 
 def _spells(program: Program, option: str, argument: str) -> bool:
-    """Whether an argument is an option, with `=` and a value or, for short ones, among other letters (`-ni`)."""
+    """True if an argument is an option, with `=` and a value or, for short ones, among other letters (`-ni`)."""
     if argument.partition("=")[0] == option:
         return True
     if len(option) != 2 or not program.reads or not re.match("-[^-]", argument):
@@ -299,7 +299,7 @@ def _operands(program: Program, arguments: list[str]) -> Iterator[str]:
 
 
 def _outside(path: str, root: str) -> bool:
-    """Whether a path leads out of the workspace, libraries and scratch space, through links too."""
+    """True if a path leads out of the workspace, libraries and scratch space, through links too."""
     if path in ("-", "/dev/null") or "\0" in path:
         return False
     scratch = Path(os.environ.get("TMPDIR") or "/tmp")

@@ -17,7 +17,7 @@ from codepilot.core.events import SkillCall
 from codepilot.core.failures import Failure, FailureKind
 from codepilot.core.task import Capability
 from codepilot.project import report, runner_command
-from codepilot.skills import inside, local, repository, running, searching, suites
+from codepilot.skills import inside, local, program_files, repository, running, searching, suites
 from codepilot.skills.manifest import SkillPolicy, Target
 from codepilot.skills.registry import Answering, Registry, Skill
 
@@ -45,6 +45,17 @@ def basic_skills() -> Registry:
         for function in functions:
             ships = (runner_command, report) if function is suites.run_tests else ()
             registry.skill(policy, ships=ships)(function)
+    return registry
+
+
+def program_skills() -> Registry:
+    """The file functions of builds. Nothing here runs a program: what is generated is scanned before that."""
+    registry = Registry()
+    reads, writes = READS, WRITES
+    for function in (program_files.read_file, program_files.list_files, searching.search_code):
+        registry.skill(reads)(function)
+    for change in (program_files.create_file, program_files.delete_file, inside.edit_file, inside.write_file):
+        registry.skill(writes)(change)
     return registry
 
 

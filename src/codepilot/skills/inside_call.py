@@ -34,6 +34,13 @@ _PLAIN: dict[str, tuple[type, ...]] = {
 """The types that are checked, by name, because annotations may be text. A skill checks all others itself."""
 
 
+RATES = "{}"
+"""How often a skill may be called in a minute, by its name, as JSON."""
+MINUTE = 60.0
+_called: dict[str, list[float]] = {}
+"""When the skills that have a rate were called in the last minute."""
+
+
 class SkillTimeout(SkillError):
     """A skill ran longer than it may."""
 
@@ -52,11 +59,13 @@ def called(
         status, violation, given, ended = "success", "", {"*": args, **kwargs}, ""
         try:
             given = fitting(args, kwargs)
+            _keep_rate(name)
             with _room(memory_mb, name):
                 result = _tried(function, given, timeout_sec, tries)
             if getattr(result, "timed_out", False):
                 status = ended = "timeout"
             ended = ended or _exit(result)
+            violation = str(getattr(result, "note", "") or "")
             return result
         except BaseException as error:
             status, violation = _outcome(error)
@@ -67,6 +76,19 @@ def called(
             note(name, status, time.perf_counter() - started, violation, *failed)
 
     return call
+
+
+def _keep_rate(name: str) -> None:
+    """Raise if a skill was called too often in the last minute."""
+    limit = json.loads(RATES).get(name)
+    if limit is None:
+        return
+    now = time.monotonic()
+    recent = _called[name] = [at for at in _called.get(name, ()) if now - at < MINUTE]
+    if len(recent) >= limit:
+        wait = f"it is free again in {MINUTE - (now - recent[0]):.0f} s: wait, or do with less"
+        raise SkillError("tool_failed", f"{name} may be called {limit} times a minute (rates.{name}); {wait}.")
+    recent.append(now)
 
 
 def host_called(name: str, arguments: dict[str, Any]) -> Any:

@@ -90,7 +90,7 @@ def score_patch_quality(diff: str) -> PatchQuality:
 
 
 def check_policy(diff: str, patch_lines: int = 300) -> tuple[PolicyCheck, ...]:
-    """Whether a unified diff holds to policy: no secrets, no disabled tests, no debugging code, within its size."""
+    """Check a unified diff against policy: no secrets, no disabled tests, no debugging code, within its size."""
     added, removed, _ = _changed(diff)
     size = len(added) + len(removed)
     return (

@@ -89,7 +89,7 @@ class _Parser:
             return self._hunk()
         if line.startswith("diff --git "):
             self._settle_git()
-            self.git = _git_paths(line[len("diff --git ") :])
+            self.git = git_paths(line[len("diff --git ") :])
         elif self.git is not None and self._git_line(self.git, line):
             pass
         elif line[:1] in ("+", "-") and self.files and self.files[-1].hunks:
@@ -108,9 +108,9 @@ class _Parser:
             git.old = None if words[:2] == ["new", "file"] else git.old
             git.new = None if words[0] == "deleted" else git.new
         elif words[:2] in (["rename", "from"], ["copy", "from"]):
-            git.old = _unquote(line.split(" ", 2)[2])
+            git.old = unquoted(line.split(" ", 2)[2])
         elif words[:2] in (["rename", "to"], ["copy", "to"]):
-            git.new = _unquote(line.split(" ", 2)[2])
+            git.new = unquoted(line.split(" ", 2)[2])
             git.renamed, git.copied = words[0] == "rename", words[0] == "copy"
         else:
             return False
@@ -208,24 +208,24 @@ class _Parser:
         return self.lines[place][0] in "+- "
 
 
-def _git_paths(names: str) -> FilePatch:
+def git_paths(names: str) -> FilePatch:
     """The two names of a `diff --git` line; a name with spaces is found by its repetition."""
     names = names.rstrip("\r ")
     quoted = re.fullmatch(r'("(?:\\.|[^"\\])*"|\S+) ("(?:\\.|[^"\\])*"|\S+)', names)
     half = len(names) // 2
     old, new = quoted.groups() if quoted else (names[:half], names[half + 1 :])
-    old, new = _unquote(old), _unquote(new)
+    old, new = unquoted(old), unquoted(new)
     if old.startswith("a/") and new.startswith("b/"):
         old, new = old[2:], new[2:]
     return FilePatch(old, new)
 
 
 def _header_path(line: str) -> str | None:
-    path = _unquote(line[4:].rstrip("\r").split("\t")[0].strip())
+    path = unquoted(line[4:].rstrip("\r").split("\t")[0].strip())
     return None if path == "/dev/null" else path[2:] if path.startswith("./") else path
 
 
-def _unquote(path: str) -> str:
+def unquoted(path: str) -> str:
     """A path as git writes it: odd names are quoted with octal escapes."""
     if len(path) < 2 or path[0] != '"' or path[-1] != '"':
         return path

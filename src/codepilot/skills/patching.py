@@ -6,9 +6,7 @@ that fits nowhere, or in several places equally, is refused with the lines that 
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import eq
@@ -155,128 +153,73 @@ class Text:
 
     def __init__(self, lines: list[str]) -> None:
         self.lines = lines
-        self._views: dict[Same, tuple[list[str], dict[str, list[int]]]] = {}
-        self._headings: dict[str, int | None] = {}
-        self._starts: list[int] = []
-        self._ends: list[int] = []
+        self._views: dict[Same, tuple[list[str], frozenset[str]]] = {}
+        self._spans: list[tuple[int, int]] = []
         self._points: list[int] = []
         self._left = MAX_STEPS
 
     def take(self, start: int, end: int) -> None:
         """No other hunk may change these lines; an empty span is a place where lines are added."""
         if start == end:
-            insort(self._points, start)
+            self._points.append(start)
         else:
-            place = bisect_left(self._starts, start)
-            self._starts.insert(place, start)
-            self._ends.insert(place, end)
+            self._spans.append((start, end))
 
     def is_free(self, start: int, end: int) -> bool:
         """True if no hunk has taken any of these lines or a place between them."""
-        point = bisect_right(self._points, start)
-        if point < len(self._points) and self._points[point] < end:
-            return False
-        before = bisect_left(self._starts, end) - 1
-        return before < 0 or self._ends[before] <= start
+        amid = start < end and any(start < point < end for point in self._points)
+        return not amid and all(after <= start or end <= before for before, after in self._spans)
 
-    def fits(self, wanted: list[str], same: Same) -> list[int]:
-        """Every free place where the wanted lines stand, in order."""
-        offset, places = self._anchor(wanted, same)
-        return [place - offset for place in self._fitting(places, wanted, same, offset)]
+    def fits(self, wanted: list[str], same: Same) -> Iterator[int]:
+        """Every place where the wanted lines stand, taken or not, in order."""
+        have, known = self.view(same)
+        want = [same(line) for line in wanted]
+        self._spend(len(want))
+        if not known.issuperset(want):
+            return
+        at = -1
+        for _ in range(have.count(want[0])):
+            at, before = have.index(want[0], at + 1), at
+            self._spend(_STEP + at - before)
+            if have[at + len(want) - 1 : at + len(want)] == want[-1:]:
+                self._spend(len(want))
+                if have[at : at + len(want)] == want:
+                    yield at
+
+    def free(self, wanted: list[str], same: Same) -> list[int]:
+        """The places of `fits` that no hunk has taken."""
+        return [at for at in self.fits(wanted, same) if self.is_free(at, at + len(wanted))]
 
     def nearest(self, wanted: list[str], same: Same, stated: int, below: bool) -> int | None:
         """The free place nearest to a stated one; any `below` it comes before those above it."""
-        offset, places = self._anchor(wanted, same)
-        order = _outward(places, stated + offset, below)
-        found = next(self._fitting(order, wanted, same, offset), None)
-        return None if found is None else found - offset
-
-    def stands(self, wanted: list[str], same: Same) -> int | None:
-        """The first place where the wanted lines stand, taken or not."""
-        offset, places = self._anchor(wanted, same)
-        found = next(self._standing(places, wanted, same, offset), None)
-        return None if found is None else found - offset
+        end = stated + len(wanted)
+        if list(map(same, self.lines[stated:end])) == list(map(same, wanted)) and self.is_free(stated, end):
+            return stated
+        order = (lambda at: (at < stated, abs(at - stated))) if below else (lambda at: (abs(at - stated), at))
+        return min(self.free(wanted, same), key=order, default=None)
 
     def heading(self, words: str) -> int | None:
         """The first line that contains the words of a hunk's heading."""
-        if words and words not in self._headings:
-            self._spend(1 + len(self.lines) // 20)
-            at = self._joined.find(words)
-            self._headings[words] = None if at < 0 else self._joined.count("\n", 0, at)
-        return self._headings.get(words)
+        found = next((at for at, line in enumerate(self.lines) if words in line), None) if words else None
+        self._spend(1 + (len(self.lines) if found is None else found))
+        return found
 
     @cached_property
     def ending(self) -> str:
         """The carriage return, if most lines end in one."""
         return "\r" if sum(line.endswith("\r") for line in self.lines) * 2 > len(self.lines) else ""
 
-    @cached_property
-    def _joined(self) -> str:
-        return "\n".join(self.lines)
-
-    def view(self, same: Same) -> tuple[list[str], dict[str, list[int]]]:
-        """The lines as they are compared, and the places of each."""
+    def view(self, same: Same) -> tuple[list[str], frozenset[str]]:
+        """The lines as they are compared, in order and as a set."""
         if same not in self._views:
-            lines = self.lines if same is exact else [same(line) for line in self.lines]
-            places: dict[str, list[int]] = defaultdict(list)
-            for place, line in enumerate(lines):
-                places[line].append(place)
-            self._views[same] = (lines, dict(places))
+            lines = list(map(same, self.lines))
+            self._views[same] = lines, frozenset(lines)
         return self._views[same]
-
-    def _anchor(self, wanted: list[str], same: Same) -> tuple[int, list[int]]:
-        """The wanted line that stands in the fewest places, by its number, and those places."""
-        self._spend(len(wanted))
-        known = self.view(same)[1]
-        best, places = 0, known.get(same(wanted[0]), [])
-        for offset, line in enumerate(wanted):
-            found = known.get(same(line), [])
-            if len(found) < len(places):
-                best, places = offset, found
-            if not places:
-                break
-        return best, places
-
-    def _fitting(self, places: Iterable[int], wanted: list[str], same: Same, offset: int) -> Iterator[int]:
-        for place in self._standing(places, wanted, same, offset):
-            start = place - offset
-            if self.is_free(start, start + len(wanted)):
-                yield place
-
-    def _standing(self, places: Iterable[int], wanted: list[str], same: Same, offset: int) -> Iterator[int]:
-        """The places of one wanted line where the other lines match too."""
-        have = self.view(same)[0]
-        want = [same(line) for line in wanted]
-        first, last, length = want[0], want[-1], len(want)
-        for place in places:
-            self._left -= _STEP
-            start = place - offset
-            end = start + length
-            if start >= 0 and end <= len(have) and have[start] == first and have[end - 1] == last:
-                self._spend(length)
-                if have[start:end] == want:
-                    yield place
-            elif self._left < 0:
-                raise TooMuchAlike
 
     def _spend(self, steps: int) -> None:
         self._left -= steps
         if self._left < 0:
             raise TooMuchAlike
-
-
-def _outward(places: list[int], stated: int, below: bool) -> Iterator[int]:
-    """Places in the order of their distance, the upper one first where two are equally far."""
-    after = bisect_left(places, stated)
-    before = after - 1
-    while before >= 0 or after < len(places):
-        down = after < len(places) and (below or before < 0 or places[after] - stated < stated - places[before])
-        if down:
-            yield places[after]
-            after += 1
-        else:
-            yield places[before]
-            before -= 1
 
 
 # Placing ---------------------------------------------------------------------------------------------
@@ -308,7 +251,7 @@ def _place_by_text(file: Text, hunk: Hunk, drift: int, what: str) -> Placed:
             if blank and (how or any(fuzz)):
                 continue
             if expected is None or any(fuzz):
-                start = _only(file.fits(wanted, same), hunk, what)
+                start = _only(file.free(wanted, same), hunk, what)
             else:
                 below = hunk.start is None  # a heading stands above what it leads to
                 start = file.nearest(wanted, same, expected, below)
@@ -463,7 +406,7 @@ def _mismatch(file: Text, hunk: Hunk, expected: int | None, what: str) -> str:
     """An error message: the hunk, the closest place, and the file's lines there."""
     problem = f"{what} ({hunk.header}) does not fit: "
     lines, old, new = file.lines, hunk.side("-"), hunk.side("+")
-    applied = file.stands(new, str.strip) if any(line.strip() for line in new) else None
+    applied = next(file.fits(new, str.strip), None) if any(line.strip() for line in new) else None
     if applied is not None:
         return problem + f"line {applied + 1} already reads as the hunk would leave it. Is it applied already?"
     if not lines:

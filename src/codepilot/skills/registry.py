@@ -8,7 +8,7 @@ import inspect
 import keyword
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
@@ -198,12 +198,19 @@ class Registry:
             parts.append(f"{skill.signature}\n{body}")
         return "\n".join(parts)
 
-    def prelude(self, capability: Capability, python: str = "", runner: str = "", prepare: bool = False) -> str:
+    def prelude(
+        self,
+        capability: Capability,
+        python: str = "",
+        runner: str = "",
+        prepare: bool = False,
+        facts: Mapping[str, str] | None = None,
+    ) -> str:
         """Python source that makes the kernel's namespace hold the available skills and no others.
 
-        `prepare` also sets up the workspace once, such as its throwaway repository.
+        `prepare` also sets up the workspace once, such as its throwaway repository; `facts` are what else they know.
         """
-        facts = {"CAPABILITY": capability.value, "PYTHON": python, "RUNNER": runner}
+        facts = {"CAPABILITY": capability.value, "PYTHON": python, "RUNNER": runner, **(facts or {})}
         there = self.available(capability)
         absent = [skill.name for skill in self if skill not in there]
         return prelude(there, absent, {name: value for name, value in facts.items() if value}, prepare)

@@ -12,30 +12,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from codepilot.core.permit import Action, permit
+from codepilot.core.permit import permit, read_rules
 from codepilot.core.text import head_and_tail
-from codepilot.skills.command_rules import PYTHON_TOOLS, leads_out, refusal
+from codepilot.skills.command_rules import PYTHON_TOOLS, leads_out
 from codepilot.skills.errors import PolicyError
 from codepilot.skills.places import ROOT, PathError
+from codepilot.skills.wanted_command import installs, pushed, wanted_command
 
 CAPABILITY = "write_and_run_tests"
 PYTHON = sys.executable
+POLICY = ""
+"""The task's policy, as `written_rules` writes it."""
+GRANTED = "[]"
+"""The commands that a person allowed, as JSON."""
+INTERACTION = "ask_before_risky"
 
 MAX_OUTPUT = 200_000
 MAX_SEC = 1e6
 SHELL_SIGNS = frozenset({"|", "||", "&&", ";", "&", ">", ">>", "<", "2>&1"})
 QUIET = {"CI": "1", "NO_COLOR": "1", "TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
-
-
-@dataclass(frozen=True)
-class _Rules:
-    """A policy without exceptions: only the capability decides about commands."""
-
-    imports: str = "advise"
-    hosts: Sequence[str] = ()
-
-
-_RULES = _Rules()
 
 
 @dataclass(frozen=True)
@@ -45,6 +40,8 @@ class CommandOutcome:
     exit_code: int | None
     stdout: str
     stderr: str
+    note: str = ""
+    """What the policy changed about the command."""
 
     @property
     def ok(self) -> bool:
@@ -56,7 +53,8 @@ class CommandOutcome:
 
     def __str__(self) -> str:
         ended = "stopped at its timeout" if self.exit_code is None else f"exit code {self.exit_code}"
-        return "\n".join(part for part in (self.stdout.rstrip(), self.stderr.rstrip(), f"[{ended}]") if part)
+        parts = (self.note, self.stdout.rstrip(), self.stderr.rstrip(), f"[{ended}]")
+        return "\n".join(part for part in parts if part)
 
     __repr__ = __str__
 
@@ -67,17 +65,27 @@ def run_command(cmd: list[str], timeout: float = 300.0) -> CommandOutcome:
     The result has exit_code, stdout, stderr and ok.
     """
     cmd = _listed(cmd)
-    rule, why = refusal(cmd)
-    wanted = Action("command", " ".join(cmd), rule, why, lifted_by="full_shell")
-    if permit(_RULES, CAPABILITY, "", wanted).effect == "deny":
-        raise PolicyError(rule, "run_command", f"{wanted.subject}: {why}")
+    wanted = wanted_command(cmd, json.loads(GRANTED))
+    decision = permit(read_rules(POLICY), CAPABILITY, INTERACTION, wanted)
+    if decision.effect == "deny":
+        raise PolicyError(decision.rule, "run_command", f"{wanted.subject}: {decision.reason}")
+    if decision.effect == "ask":
+        asked = (wanted.asks or "command", wanted.about or decision.action.subject)
+        first = f"ask first, with request_permission({asked[0]!r}, {asked[1]!r}, why)"
+        raise PolicyError(decision.rule, "run_command", f"{wanted.subject}: {decision.reason}; or {first}")
+    if wanted.granted and installs(cmd):
+        return CommandOutcome(0, "What this asks for is in the project's environment already.", "")
+    note = ""
+    if decision.action.subject != wanted.subject and (push := pushed(cmd)) is not None:
+        note = f"[{decision.rule}] run_command: {wanted.subject} → {decision.action.subject}"
+        cmd = [*push[0]]
     lost = leads_out(cmd) if CAPABILITY != "full_shell" else ""
     if lost:
         raise PathError(lost)
     done = execute([*_program(cmd[0]), *cmd[1:]], timeout)
     if done.exit_code and any(part in SHELL_SIGNS or "*" in part for part in cmd[1:]):
-        return replace(done, stderr=f"{done.stderr.rstrip()}\n[There is no shell: |, && and > do nothing, nor does *.]")
-    return done
+        done = replace(done, stderr=f"{done.stderr.rstrip()}\n[There is no shell: |, && and > do nothing, nor does *.]")
+    return replace(done, note=note) if note else done
 
 
 def _listed(cmd: object) -> list[str]:
@@ -109,9 +117,9 @@ def _program(name: str) -> list[str]:
     if name in ("python", "python3"):
         return [PYTHON]
     if name in PYTHON_TOOLS:
-        beside = Path(PYTHON).with_name(name)
-        if os.access(beside, os.X_OK):
-            return [str(beside)]
+        neighbour = Path(PYTHON).with_name(name)
+        if os.access(neighbour, os.X_OK):
+            return [str(neighbour)]
         if shutil.which(name) is None:
             return [PYTHON, "-m", name]
     return [name]
@@ -123,14 +131,15 @@ def execute(
     env: dict[str, str] | None = None,
     limit: int = MAX_OUTPUT,
     stdin: bytes = b"",
+    folder: str = "",
 ) -> CommandOutcome:
-    """Run a program; at its timeout it ends with all that it started."""
+    """Run a program in a folder of the workspace; at its timeout it ends with all that it started."""
     if not 0 < timeout < MAX_SEC:
         raise ValueError(f"The timeout is {timeout} s; it must be more than 0 and less than {MAX_SEC:g}.")
     try:
         process = subprocess.Popen(
             argv,
-            cwd=ROOT,
+            cwd=ROOT / folder,
             env={**os.environ, **QUIET, **(env or {})},
             stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from codepilot.skills.registry import Skill
 
 _PACKAGE = f"{__name__.rpartition('.')[0]}."
-_SHIPPED = (_PACKAGE, "codepilot.core.permit", "codepilot.core.text")
+_SHIPPED = (_PACKAGE, "codepilot.core.permit", "codepilot.core.globs", "codepilot.core.text")
 _OURS = f"{__name__.partition('.')[0]}."
 
 
@@ -92,7 +92,7 @@ def _shipped_source(module: ModuleType, shipped: frozenset[str]) -> str:
 
 
 def _may_wait(skill: Skill) -> bool:
-    """Whether a skill's body may be compiled on its first call."""
+    """True if a skill's body may be compiled on its first call."""
     return skill.policy.target is Target.LOCAL or skill.function.__module__.startswith(_PACKAGE)
 
 

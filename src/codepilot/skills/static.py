@@ -13,16 +13,20 @@ import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from codepilot.core.permit import Action, permit
-from codepilot.skills.command_rules import refusal
+from codepilot.core.permit import Action, Decision, permit
+from codepilot.skills.wanted_command import hosts_in, wanted_command
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from codepilot.core.permit import Kind, Rules
 
 MAX_CODE = 300_000
 MAX_FINDINGS = 20
+MAX_HOSTS = 5
 UNKNOWN = "import.unknown"
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
@@ -94,6 +98,16 @@ class Finding:
     refused: bool
     module: str = ""
     """The module that is imported, as the code names it."""
+    decision: Decision | None = None
+    """The policy's decision, if it is more than advice."""
+
+    @property
+    def asked(self) -> bool:
+        """True if a person has to allow it, or full autonomy does and goes on record."""
+        decision = self.decision
+        if decision is None or decision.effect not in ("ask", "allow"):
+            return False
+        return decision.effect == "ask" or (bool(decision.action.asks) and not decision.action.granted)
 
     def __str__(self) -> str:
         return f"line {self.line}: {self.source}\n  [{self.rule}] {self.message}."
@@ -107,8 +121,11 @@ def check_action(
     root: str = "",
     capability: str = "write_and_run_tests",
     interaction: str = "ask_before_risky",
+    granted: tuple[str, ...] = (),
 ) -> tuple[Finding, ...]:
-    """The policy's findings about an action. `known` are the project's own modules."""
+    """The policy's findings about an action. `known` are the project's own modules, `granted` the commands that a
+    person allowed.
+    """
     if policy.imports == "off":
         return ()
     if len(code) > MAX_CODE:
@@ -120,9 +137,9 @@ def check_action(
         return ()
     except (RecursionError, MemoryError):
         return (Finding("code.nesting", 1, "the code is nested too deeply to be read. Write it flatter", "", True),)
-    reader = _Reader(tree, known, root)
+    reader = _Reader(tree, known, root, granted, policy.hosts)
     lines = _LINE_END.split(code)
-    found: dict[tuple[str, int], Finding] = {}
+    found: dict[tuple[str, int, str], Finding] = {}
     denied: set[tuple[int, str]] = set()
     for wanted, node, module in reader.findings():
         place = (id(node), wanted.subject)
@@ -132,12 +149,18 @@ def check_action(
         computed = wanted.subject in _IMPORTING and decision.effect != "deny"
         if not decision.rule or computed:
             continue
+        open_question = bool(wanted.asks) and not wanted.granted
+        asking = decision.effect == "ask" and not wanted.advisory
+        serious = asking or open_question or decision.effect in ("deny", "sanitise")
         line = getattr(node, "lineno", 1)
         source = lines[line - 1].strip()[:300] if 0 < line <= len(lines) else ""
         if decision.effect == "deny":
             denied.add(place)
-        finding = Finding(decision.rule, line, decision.reason, source, decision.effect == "deny", module)
-        found.setdefault((decision.reason, line), finding)
+        if wanted.tool and not serious:
+            continue
+        refused = decision.effect == "deny"
+        finding = Finding(decision.rule, line, decision.reason, source, refused, module, decision if serious else None)
+        found.setdefault((decision.reason, line, wanted.about), finding)
     ordered = sorted(found.values(), key=lambda one: (not one.refused, one.line, one.rule))
     return tuple(ordered[:MAX_FINDINGS])
 
@@ -151,19 +174,26 @@ _Found = tuple[Action, ast.AST, str]
 """The action, its node, and the module that it imports."""
 
 
-def _wanted(kind: Kind, subject: str, rule: str, why: str, *, advisory: bool = False) -> Action:
-    """An action; a full shell and a network lift the rules about them."""
-    lifted = "full_shell" if why.endswith(_SHELL) else ""
-    return Action(kind, subject, rule, why, lifted, needs_network=why.endswith(_NETWORK), advisory=advisory)
+def _wanted(kind: Kind, subject: str, rule: str, why: str, *, advisory: bool = False, host: str = "") -> Action:
+    """An action; a full shell and a network lift the rules about them. A person may allow a host that is named."""
+    lifted, online = "full_shell" if why.endswith(_SHELL) else "", why.endswith(_NETWORK)
+    asks = "network" if online and host else ""
+    needs = online and not host
+    return Action(kind, subject, rule, why, lifted, needs, advisory, asks=asks, about=host if asks else "")
 
 
 class _Reader:
     """One walk over the tree, without recursion: the depth is the author's choice."""
 
-    def __init__(self, tree: ast.AST, known: frozenset[str], root: str) -> None:
+    def __init__(
+        self, tree: ast.AST, known: frozenset[str], root: str, granted: tuple[str, ...], hosts: Sequence[str]
+    ) -> None:
         self.nodes = list(ast.walk(tree))
+        self.hosts = _hosts_in(self.nodes)
         self.known = known
         self.root = root
+        self.granted = granted
+        self.open_hosts = hosts
         self.names: dict[str, str] = {}
         self.starred: list[str] = []
         self.bound: set[str] = set()
@@ -212,15 +242,21 @@ class _Reader:
         for refused, why in REFUSED_MODULES.items():
             if not ours and f"{full}.".startswith(f"{refused}."):
                 why = f"`{refused}` may not be imported: {why}"
-                yield _wanted("import", full, f"import.{refused}", why), node, module
+                for host in [one for one in self.hosts if not self._is_open(one)][:MAX_HOSTS] or ("",):
+                    yield _wanted("import", full, f"import.{refused}", why, host=host), node, module
         if first not in ALLOWED_MODULES and first not in self.known:
             why = f"`{module[:100]}` {_MISSING}"
             yield _wanted("import", full, UNKNOWN, why, advisory=True), node, full
+
+    def _is_open(self, host: str) -> bool:
+        return any(fnmatchcase(host, one) or fnmatchcase(host.partition(":")[0], one) for one in self.open_hosts)
 
     def _call(self, node: ast.Call) -> Iterator[_Found]:
         name = self._called(node.func)
         if name is None:
             return
+        if isinstance(node.func, ast.Name) and name == node.func.id and name not in self.bound:
+            yield from self._tool(name, node)
         if name in REFUSED_CALLS:
             why = f"`{name}` may not be called: {REFUSED_CALLS[name]}"
             yield _wanted("call", name, f"call.{name}", why), node, ""
@@ -250,16 +286,25 @@ class _Reader:
         given = next((keyword.value for keyword in node.keywords if keyword.arg == "args"), None)
         if node.args:
             given = node.args[0]
-        if isinstance(given, (ast.List, ast.Tuple)) and given.elts:
-            command = [_text(one) for one in given.elts]
-            words = [word for word in command if word]
-            if len(words) == len(command):
-                rule, why = refusal(words)
-                if rule:
-                    subject = " ".join(words)[:200]
-                    unlisted = rule in ("command.unknown", "command.path")
-                    why = f"`{subject}`: {why}"
-                    yield Action("command", subject, rule, why, lifted_by="full_shell", advisory=unlisted), node, ""
+        if words := _words(given):
+            wanted = wanted_command(words)
+            if wanted.rule:
+                subject = wanted.subject[:200]
+                unlisted = wanted.rule in ("command.unknown", "command.path")
+                asking = "; use run_command, which asks" if wanted.asks else ""
+                why = f"`{subject}`: {wanted.reason}{asking}"
+                yield Action("command", subject, wanted.rule, why, lifted_by="full_shell", advisory=unlisted), node, ""
+
+    def _tool(self, name: str, node: ast.Call) -> Iterator[_Found]:
+        """A call of a tool; a command that `run_command` is given in so many words is read here, before it runs."""
+        if name == "run_command":
+            given = node.args[0] if node.args else next((one.value for one in node.keywords if one.arg == "cmd"), None)
+            if words := _words(given):
+                wanted = wanted_command(words, self.granted)
+                if wanted.asks or not wanted.rule:
+                    yield wanted, node, ""
+                return
+        yield Action("tool", name, tool=name), node, ""
 
     def _opened(self, node: ast.Call) -> Iterator[_Found]:
         path = _text(node.args[0]) if node.args else None
@@ -306,6 +351,19 @@ class _Reader:
             return None
         meant = (f"{module}.{node.id}" for module in self.starred)
         return next((name for name in meant if name in REFUSED_CALLS or name in SUBPROCESS), node.id)
+
+
+def _words(given: ast.AST | None) -> list[str]:
+    """A command that is written out; empty if a part of it is computed."""
+    if not isinstance(given, (ast.List, ast.Tuple)) or not given.elts:
+        return []
+    words = [_text(one) for one in given.elts]
+    return [] if any(not word for word in words) else [word for word in words if word]
+
+
+def _hosts_in(nodes: list[ast.AST]) -> tuple[str, ...]:
+    """The hosts of all URLs that the code names."""
+    return tuple(dict.fromkeys(host for node in nodes if (text := _text(node)) for host in hosts_in(text)))
 
 
 def _is_short(func: ast.AST) -> bool:

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 
 from codepilot.project.report import MAX_BYTES, Case, Report, Trouble, parse
-from codepilot.project.runner_command import VARIABLE, read_command
+from codepilot.project.runner_command import FOLDER, VARIABLE, read_command
 from codepilot.skills.running import CommandOutcome, execute
 
 RUNNER = ""
@@ -74,7 +74,7 @@ def run_tests(tests: list[str] | None = None, timeout: float = 300.0) -> TestsOu
         raise RuntimeError(f"The command that runs the tests is not known here: {VARIABLE} is not set.")
     nonce = os.urandom(16).hex()
     header = json.dumps({"nonce": nonce, "tests": list(dict.fromkeys(named))}) + "\n"
-    done = execute(argv, timeout, env, MAX_BYTES, stdin=header.encode())
+    done = execute(argv, timeout, env, MAX_BYTES, stdin=header.encode(), folder=os.environ.get(FOLDER, ""))
     return _outcome(done, parse(done.stdout.encode("utf-8", "replace"), nonce))
 
 
