@@ -20,7 +20,7 @@ HELLO = (Message(role="user", content="hello"),)
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "reported"),
     [
         ("antropic:claude-sonnet-4-6", "did you mean anthropic:…"),
         ("claude-sonnet-4-6", "did you mean anthropic:claude-sonnet-4-6"),
@@ -45,10 +45,10 @@ HELLO = (Message(role="user", content="hello"),)
         ("scripted:/no/such/file", "is not a file that can be read"),
     ],
 )
-def test_a_name_that_cannot_be_a_model_is_explained(spec: str, told: str) -> None:
+def test_a_name_that_cannot_be_a_model_is_explained(spec: str, reported: str) -> None:
     with pytest.raises(CodePilotError) as caught:
         make_model(spec, environ=KEYS)
-    assert told in caught.value.failure.message
+    assert reported in caught.value.failure.message
     assert caught.value.failure.next_action
     assert "pass-word1" not in caught.value.failure.model_dump_json()
 
@@ -59,7 +59,7 @@ def test_plain_http_to_another_machine_can_be_allowed() -> None:
 
 
 @pytest.mark.parametrize(("spec", "variable"), [("anthropic:x", "ANTHROPIC_API_KEY"), ("openai:x", "OPENAI_API_KEY")])
-def test_a_missing_key_is_told_before_anything_is_asked(spec: str, variable: str) -> None:
+def test_a_missing_key_is_reported_before_anything_is_asked(spec: str, variable: str) -> None:
     with pytest.raises(CodePilotError, match=f"{variable} is not set") as caught:
         make_model(spec, environ={variable: "  "})
     assert caught.value.kind is FailureKind.MODEL_AUTH
@@ -91,9 +91,9 @@ def test_the_usual_models_have_a_price_and_a_context() -> None:
 
 def test_an_estimate_covers_what_goes_into_the_providers_cache() -> None:
     spec = "anthropic:claude-sonnet-4-6"
-    told = make_model(spec, environ=KEYS).estimate([Message(role="user", content="x" * 350_000)], 1)
-    used = Prices("claude-sonnet-4-6", provider="anthropic").priced(told, written=told.input_tokens)
-    assert told.cost_usd >= used.cost_usd > 0
+    reported = make_model(spec, environ=KEYS).estimate([Message(role="user", content="x" * 350_000)], 1)
+    used = Prices("claude-sonnet-4-6", provider="anthropic").priced(reported, written=reported.input_tokens)
+    assert reported.cost_usd >= used.cost_usd > 0
 
 
 def test_the_address_comes_from_the_environment_before_the_settings() -> None:
@@ -152,18 +152,20 @@ def test_another_package_can_bring_a_kind_of_model(tmp_path: Path, monkeypatch: 
 
 
 def test_what_is_configured_tells_of_keys_and_never_the_keys() -> None:
-    told = configured_models({"ANTHROPIC_API_KEY": KEY, "OPENAI_BASE_URL": "https://proxy.example/v1"}, ModelSettings())
-    assert [(one.name, one.key_present, one.url) for one in told] == [
+    reported = configured_models(
+        {"ANTHROPIC_API_KEY": KEY, "OPENAI_BASE_URL": "https://proxy.example/v1"}, ModelSettings()
+    )
+    assert [(one.name, one.key_present, one.url) for one in reported] == [
         ("anthropic", True, None),
         ("openai", False, "https://proxy.example/v1"),
         ("openai-compatible", False, None),
     ]
-    assert KEY not in repr(told)
+    assert KEY not in repr(reported)
 
 
-def test_a_password_in_an_address_is_not_told() -> None:
-    told = configured_models({"ANTHROPIC_BASE_URL": "https://me:pass-word1@proxy.example"}, ModelSettings())
-    assert told[0].url == "https://me:[redacted]@proxy.example"
+def test_a_password_in_an_address_is_not_reported() -> None:
+    reported = configured_models({"ANTHROPIC_BASE_URL": "https://me:pass-word1@proxy.example"}, ModelSettings())
+    assert reported[0].url == "https://me:[redacted]@proxy.example"
 
 
 NO_SDK = """
@@ -227,6 +229,6 @@ assert model.context_tokens
 """
 
 
-def test_prices_are_told_without_calling_out() -> None:
+def test_prices_are_reported_without_calling_out() -> None:
     done = subprocess.run([sys.executable, "-c", OFFLINE], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""What goes wrong at a provider: asked again, answered by the fallback, or told as one failure without secrets."""
+"""What goes wrong at a provider: asked again, answered by the fallback, or reported as one failure without secrets."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.run import UNCHARGED
 from codepilot.models import FallbackModel, Message, Model, Reply, Retry, make_model
 from model_server import KEY, Cut, HttpError, ModelServer, Request, Script
 
@@ -59,7 +60,7 @@ def error(kind: str, message: str, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("spec", BOTH)
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_key_that_is_not_accepted_is_told_at_once(spec: str, status: int) -> None:
+def test_a_key_that_is_not_accepted_is_reported_at_once(spec: str, status: int) -> None:
     found = failure([HttpError(status)], spec)
     assert found.kind is FailureKind.MODEL_AUTH
     assert found.failure.details["tries"] == 1
@@ -105,7 +106,7 @@ def test_a_wish_to_wait_is_honoured(spec: str, headers: dict[str, str], waited: 
     assert clock.waited == waited
 
 
-def test_a_wait_that_is_too_long_is_left_to_whoever_can_park_the_run() -> None:
+def test_a_wait_that_is_too_long_is_left_to_the_worker_that_parks_the_run() -> None:
     clock = Clock()
     found = failure([HttpError(429, headers={"Retry-After": "3600"})], BOTH[0], clock)
     assert found.kind is FailureKind.MODEL_QUOTA
@@ -195,7 +196,9 @@ def test_a_rate_limit_that_lasts_is_a_quota_failure(spec: str) -> None:
         (BOTH[1], HttpError(400, "<html>Bad gateway configuration</html>"), "model_refused"),
     ],
 )
-def test_other_refusals_are_told_for_what_they_are_and_not_repeated(spec: str, answer: HttpError, kind: str) -> None:
+def test_other_refusals_are_reported_for_what_they_are_and_not_repeated(
+    spec: str, answer: HttpError, kind: str
+) -> None:
     found = failure([answer], spec)
     assert (found.kind, found.failure.details["tries"]) == (kind, 1)
 
@@ -203,11 +206,11 @@ def test_other_refusals_are_told_for_what_they_are_and_not_repeated(spec: str, a
 @pytest.mark.parametrize("spec", BOTH)
 @pytest.mark.parametrize("politely", [True, False])
 def test_a_reply_that_is_cut_is_asked_for_again_as_a_whole(spec: str, politely: bool) -> None:
-    heard: list[str] = []
+    received: list[str] = []
     with ModelServer([Cut("Half a re", politely), Cut("", politely), "A whole one"]) as server:
-        reply = ask(make_model(spec, environ=server.environ, retry=Clock().retry()), on_text=heard.append)
+        reply = ask(make_model(spec, environ=server.environ, retry=Clock().retry()), on_text=received.append)
     assert reply.text == "A whole one"
-    assert "".join(heard) == "Half a reA whole one"
+    assert "".join(received) == "Half a reA whole one"
     found = failure([Cut("Half a re", politely)] * 3, spec)
     assert (found.kind, found.failure.details["tries"]) == (FailureKind.MODEL_BAD_REPLY, 3)
 
@@ -217,9 +220,65 @@ def test_nobody_there_is_asked_three_times(spec: str) -> None:
     with ModelServer([]) as server:
         environ = server.environ
     clock = Clock()
-    with pytest.raises(CodePilotError, match="cannot be reached") as caught:
+    with pytest.raises(CodePilotError, match=r"cannot be reached at http://127\.0\.0\.1") as caught:
         ask(make_model(spec, environ=environ, retry=clock.retry()))
-    assert (caught.value.kind, clock.waited) == (FailureKind.MODEL_OVERLOADED, 3.0)
+    assert (caught.value.kind, clock.waited) == (FailureKind.MODEL_UNREACHABLE, 3.0)
+    assert f"curl {server.url}/v1/models" in caught.value.failure.advice
+    assert caught.value.failure.details[UNCHARGED] is True
+
+
+def test_a_name_that_does_not_resolve_is_no_overload() -> None:
+    model = make_model("openai-compatible:https://nowhere.invalid/v1#m", environ={}, retry=Clock().retry())
+    with pytest.raises(CodePilotError, match=r"cannot be reached at https://nowhere\.invalid/v1") as caught:
+        ask(model)
+    assert caught.value.kind is FailureKind.MODEL_UNREACHABLE
+
+
+LLAMA = {"code": 400, "message": "the request exceeds the available context size, try increasing it"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "answer", "limit"),
+    [
+        (BOTH[0], error("invalid_request_error", TOO_LONG), 200_000),
+        (
+            BOTH[0],
+            error("invalid_request_error", "input length and `max_tokens` exceed context limit: 1 + 2 > 20000"),
+            20_000,
+        ),
+        (BOTH[1], error("invalid_request_error", SMALL), 8192),
+        (BOTH[1], {"error": {**LLAMA, "type": "exceed_context_size_error", "n_prompt_tokens": 9, "n_ctx": 4096}}, 4096),
+        (BOTH[1], {"error": "Trying to keep the first 5000 tokens, but the context length is only 2,048 tokens"}, 2048),
+        (BOTH[1], {"error": LLAMA}, None),
+    ],
+)
+def test_a_refusal_teaches_the_size_of_context_and_costs_nothing(spec: str, answer: Any, limit: int | None) -> None:
+    with ModelServer([HttpError(400, answer)]) as server:
+        model = make_model(spec, environ=server.environ)
+        estimate = model.estimate(ASKED, 100_000).tokens
+        with pytest.raises(CodePilotError) as caught:
+            model.reply(ASKED, temperature=0, max_tokens=100_000)
+        known = model.context_tokens
+    assert caught.value.kind is FailureKind.CONTEXT_EXCEEDED
+    assert (caught.value.failure.details["limit"], caught.value.failure.details[UNCHARGED]) == (limit, True)
+    assert known == min(limit or estimate, int(estimate * 0.8))
+
+
+@pytest.mark.parametrize(
+    ("listed", "size"),
+    [
+        ([{"id": "other", "max_model_len": 1}, {"id": "local", "max_model_len": 8192}], 8192),
+        ([{"id": "/models/qwen.gguf", "meta": {"n_ctx_train": 32768, "n_ctx": 4096}}], 4096),
+        ([{"id": "local", "loaded_context_length": 4096, "max_context_length": 131072}], 4096),
+        ([{"id": "local"}], None),
+        (None, None),
+    ],
+)
+def test_a_compatible_server_says_its_size_of_context(listed: list[dict[str, Any]] | None, size: int | None) -> None:
+    with ModelServer([], models=listed) as server:
+        model = make_model(server.compatible, environ=server.environ)
+        assert (model.context_tokens, model.context_tokens) == (size, size)
+        assert server.looked <= 1
 
 
 def by_api(answers: dict[str, Callable[[], Any]]) -> Callable[[Request], Any]:
@@ -240,7 +299,7 @@ def test_after_three_tries_the_fallback_replies_and_says_so(spec: str, fallback:
     assert tries == (1 if trouble == HttpError(402) else 3)
 
 
-def test_when_the_fallback_fails_too_both_failures_are_told() -> None:
+def test_when_the_fallback_fails_too_both_failures_are_reported() -> None:
     found = failure(
         by_api({"anthropic": lambda: HttpError(529), "openai": lambda: HttpError(503)}), *BOTH[:1], fallback=BOTH[1]
     )
@@ -267,8 +326,8 @@ def test_a_key_that_a_provider_echoes_goes_nowhere(
     spec: str, status: int, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     key = "my-unusual-key-without-any-shape"
-    said = f"Incorrect API key provided: {key}. Headers: Authorization: Bearer {key}"
-    with caplog.at_level(logging.DEBUG), ModelServer([HttpError(status, error("error", said))] * 3) as server:
+    output = f"Incorrect API key provided: {key}. Headers: Authorization: Bearer {key}"
+    with caplog.at_level(logging.DEBUG), ModelServer([HttpError(status, error("error", output))] * 3) as server:
         environ = {**server.environ, "ANTHROPIC_API_KEY": key, "OPENAI_API_KEY": key}
         model = make_model(spec, environ=environ, retry=Clock().retry())
         with pytest.raises(CodePilotError) as caught:

@@ -69,11 +69,11 @@ def test_exchanges_are_read_from_events_with_calls_and_usage() -> None:
 
 
 def test_durations_and_addresses_do_not_make_a_request_another_one() -> None:
-    def said(text: str) -> tuple[str, ...]:
+    def replies(text: str) -> tuple[str, ...]:
         return fingerprint([Message(role="user", content=text)])
 
-    assert said("3 passed in 0.05s, <Shop at 0x7f1a>") == said("3 passed in 12.4s, <Shop at 0x55ee>")
-    assert said("3 passed in 0.05s") != said("2 passed in 0.05s")
+    assert replies("3 passed in 0.05s, <Shop at 0x7f1a>") == replies("3 passed in 12.4s, <Shop at 0x55ee>")
+    assert replies("3 passed in 0.05s") != replies("2 passed in 0.05s")
 
 
 def test_a_replay_goes_on_where_a_run_already_is() -> None:

@@ -25,6 +25,7 @@ _COUNTED = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_c
 
 class AnthropicModel(SdkModel):
     package = "anthropic"
+    models_path = "/v1/models"
     writes_cache = True
 
     def _make_client(self, sdk: Any) -> Any:

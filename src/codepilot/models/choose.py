@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from codepilot.core.events import Usage
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.model_settings import KnownModel, ModelSettings
 from codepilot.models.connection import Connection, Retry
@@ -114,6 +115,12 @@ def configured_models(environ: Mapping[str, str], settings: ModelSettings) -> tu
     )
 
 
+def plain_name(model: str) -> str:
+    """A model's name without its provider, as the programs of that provider take it."""
+    kind, _, name = model.partition(":")
+    return name if kind in ("anthropic", "openai", "gemini", "google") and name else model
+
+
 def settled(spec: str) -> str:
     """`spec` with absolute file paths, so that it means the same in any directory."""
     kind, _, name = spec.partition(":")
@@ -183,7 +190,7 @@ def _official(spec: ModelSpec) -> Model:
         model, configured = OpenAIModel, spec.settings.openai_url
     url = spec.environ.get(URLS[spec.kind], "").strip() or configured
     if url:
-        _check_url(url, spec.settings)
+        check_url(url, spec.settings)
     prices = Prices(spec.name, provider=spec.kind, known=spec.settings.known.get(spec.name, KnownModel()))
     return model(spec.text, prices, _connection(spec, url, _key(spec)))
 
@@ -199,10 +206,23 @@ def _compatible(spec: ModelSpec) -> Model:
             f"{spec.text!r} is not openai-compatible:URL#NAME.",
             next_action="For example openai-compatible:http://127.0.0.1:11434/v1#qwen3.",
         )
-    _check_url(url, spec.settings)
+    check_url(url, spec.settings)
     known = spec.settings.known.get(name, KnownModel())
     connection = _connection(spec, url, _key(spec, needed=False))
     return OpenAIModel(spec.text, Prices(name, url=url, known=known), connection, compatible=True)
+
+
+def price_of(spec: str, usage: Usage, settings: ModelSettings) -> float | None:
+    """What a model asks for this usage, in dollars; None if its price is not known. Recorded replies cost nothing."""
+    kind, _, name = spec.partition(":")
+    if kind in ("replay", "scripted"):
+        return 0.0
+    url, _, plain = name.rpartition("#") if kind == "openai-compatible" else ("", "", name)
+    if kind not in KEYS:
+        return None
+    known = settings.known.get(plain, KnownModel())
+    priced = Prices(plain, provider=None if url else kind, url=url or None, known=known).priced(usage)
+    return None if priced.unpriced_tokens else priced.cost_usd
 
 
 def _from_package(entry: EntryPoint, spec: ModelSpec) -> Model:
@@ -225,7 +245,7 @@ def _connection(spec: ModelSpec, url: str | None, key: str | None) -> Connection
     return Connection(key=key, url=url, timeout_sec=spec.settings.timeout_sec, retry=spec.retry, clean=clean)
 
 
-def _check_url(url: str, settings: ModelSettings) -> None:
+def check_url(url: str, settings: ModelSettings) -> None:
     """Refuse an address that is malformed, holds a password, or would send code and key unencrypted."""
     try:
         split = urlsplit(url)

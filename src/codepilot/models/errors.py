@@ -9,13 +9,21 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.run import UNCHARGED
 
 SHOWN = 500
 LONGEST_PARK_SEC = 366 * 86400.0
 """A reset time beyond this is ignored as a mistake."""
 _TOO_LONG = re.compile(
     r"(?i)prompt is too long|context.{0,3}length|context.{0,3}window|maximum context|exceeds?.{0,40}context"
-    r"|too many (?:input )?tokens|input is too long"
+    r"|too many (?:input )?tokens|input is too long|larger than (?:the )?(?:max )?context|greater than the context"
+)
+_LIMITS = ("n_ctx", "max_model_len", "context_length")
+"""The fields of a refusal in which servers name their context size."""
+_LIMIT = (
+    re.compile(r"> ?(\d[\d,]*)"),
+    re.compile(r"(?i)context (?:length|size|window|limit)\D{0,40}?(\d[\d,]*)"),
+    re.compile(r"(?i)(?:exceeds?|limit of|maximum|at most)\D{0,30}?(\d[\d,]*)"),
 )
 _SPENT = re.compile(r"(?i)insufficient.quota|billing|credit balance|usage.limit|exceeded your current quota")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -66,6 +74,16 @@ class Refusal:
         return " ".join(str(self.error.get(key) or "") for key in ("type", "code", "param"))
 
 
+def context_limit(refusal: Refusal) -> int | None:
+    """The context size that a refusal names, in tokens."""
+    for name in _LIMITS:
+        value = refusal.error.get(name)
+        if isinstance(value, int) and value > 0:
+            return value
+    found = (pattern.search(refusal.text) for pattern in _LIMIT)
+    return next((int(match[1].replace(",", "")) for match in found if match), None)
+
+
 def refused(model: str, refusal: Refusal, now: float, clean: Callable[[str], str]) -> ModelFailure:
     """The failure that a refusal means. `now` is in seconds; `clean` redacts the provider's text."""
     kind, again = _kind(refusal)
@@ -78,6 +96,10 @@ def refused(model: str, refusal: Refusal, now: float, clean: Callable[[str], str
         details["reset_at"] = None if wait is None or wait > LONGEST_PARK_SEC else round((now + wait) * 1_000_000)
     elif again:
         wait = retry_after(refusal.headers, now)
+    if refusal.status >= 400:
+        details[UNCHARGED] = True
+    if kind is FailureKind.CONTEXT_EXCEEDED:
+        details["limit"] = context_limit(refusal)
     message, advice = _MESSAGES.get(kind, ("{model} did not accept the request: {text}", "Choose another model."))
     return ModelFailure(kind, message.format(model=model, text=text), advice, again=again, wait=wait, **details)
 
@@ -108,7 +130,11 @@ def _kind(refusal: Refusal) -> tuple[FailureKind, bool]:
         return FailureKind.MODEL_QUOTA, False
     if status == 429 or "rate_limit" in names:
         return FailureKind.MODEL_QUOTA, True
-    if status == 413 or "context_length" in names or (status in (200, 400, 422) and _TOO_LONG.search(text)):
+    if (
+        status == 413
+        or re.search("context_(?:length|size)", names)
+        or (status in (200, 400, 422) and _TOO_LONG.search(text))
+    ):
         return FailureKind.CONTEXT_EXCEEDED, False
     if status == 404 or "not_found" in names:
         return FailureKind.INVALID_SPEC, False

@@ -5,12 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from codepilot.core.contract import JsonObject
 from codepilot.core.events import DependencyDegraded, Usage
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
+from codepilot.core.run import UNCHARGED
 from codepilot.models.errors import ModelFailure
 from codepilot.models.protocol import Message, Model, OnText, Reply, Stopped, Tool, ignore_text, never
 
-AWAY = frozenset({FailureKind.MODEL_OVERLOADED, FailureKind.MODEL_TIMEOUT, FailureKind.MODEL_QUOTA})
+AWAY = frozenset(
+    {
+        FailureKind.MODEL_UNREACHABLE,
+        FailureKind.MODEL_OVERLOADED,
+        FailureKind.MODEL_TIMEOUT,
+        FailureKind.MODEL_QUOTA,
+    }
+)
 """Failures that another model may not have at the same time."""
 REST_SEC = 60.0
 
@@ -91,7 +100,9 @@ def _of_both(first: Failure, error: CodePilotError) -> Failure:
 
 
 def _with(failure: Failure, **other: Failure) -> Failure:
-    notes = {name: f"{each.kind}: {each.message}" for name, each in other.items()}
+    notes: JsonObject = {name: f"{each.kind}: {each.message}" for name, each in other.items()}
+    if not all(each.details.get(UNCHARGED) is True for each in (failure, *other.values())):
+        notes[UNCHARGED] = False
     return failure.model_copy(update={"details": {**failure.details, **notes}})
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,9 +14,24 @@ from codepilot.core.events import Usage
 from codepilot.models.connection import Connection
 from codepilot.models.errors import ModelFailure
 from codepilot.models.prices import Prices, prompt_tokens
-from codepilot.models.protocol import Message, OnText, Reply, StopReason, Tool, ToolCall, sound
-from codepilot.models.sdk import Asked, SdkModel
+from codepilot.models.protocol import (
+    Message,
+    OnText,
+    Reply,
+    StopReason,
+    Tool,
+    ToolCall,
+    never,
+    sound,
+    without_tools,
+)
+from codepilot.models.sdk import Asked, SdkModel, call
 
+ASK_SEC = 5.0
+"""How long a server may take to list its models."""
+_SIZES = ("n_ctx", "max_model_len", "loaded_context_length", "context_length", "max_context_length", "context_window")
+"""The fields in which servers name a model's size of context, the most certain first."""
+_log = logging.getLogger(__name__)
 _STOPS: dict[str, StopReason] = {"length": "length", "content_filter": "refusal"}
 _NO_TOOLS = re.compile(
     r"(?i)(?=.*(?:support|requires?|enable|unknown|unrecogni|not permitted|not allowed))"
@@ -32,6 +49,7 @@ class OpenAIModel(SdkModel):
     def __init__(self, name: str, prices: Prices, connection: Connection, *, compatible: bool = False) -> None:
         super().__init__(name, prices, connection)
         self._compatible = compatible
+        self._served: tuple[int | None] | None = None
         self.lacks.add("max_completion_tokens" if compatible else "max_tokens")
         if not prices.known.tools:
             self.lacks.add("tools")
@@ -44,6 +62,46 @@ class OpenAIModel(SdkModel):
         unsent = ["OpenAI-Organization", "OpenAI-Project"] if self._compatible else []
         unsent += [] if self.connection.key else ["Authorization"]
         return {name: self.sdk.Omit() for name in unsent}
+
+    def served_context(self) -> int | None:
+        """This model's entry of `/v1/models`: llama.cpp, vLLM, LM Studio and others name their context size."""
+        if not self._compatible:
+            return None
+        if self._served is None:
+            try:
+                self._served = (call(self.name, lambda put: self._ask_served(), stopped=never),)
+            except Exception as error:  # noqa: BLE001  (a server may answer anything; the model works without it)
+                _log.info("%s does not say its size of context: %s", self.name, type(error).__name__)
+                if isinstance(error, self.sdk.APIConnectionError):
+                    return None
+                self._served = (None,)
+        return self._served[0]
+
+    async def _ask_served(self) -> int | None:
+        page = await self.client.models.list(extra_headers=self._headers(), timeout=ASK_SEC)
+        listed = [one.to_dict() for one in page.data]
+        named = [one for one in listed if one.get("id") == self.prices.model]
+        return next((size for one in named or listed[:1] if (size := _context_of(one)) is not None), None)
+
+    def embed(self, texts: Sequence[str], timeout_sec: float) -> list[list[float]]:
+        """The texts as vectors, within this time; raise if they are not there by then."""
+        until = time.monotonic() + timeout_sec
+
+        async def ask() -> list[list[float]]:
+            options = {"extra_headers": self._headers(), "timeout": timeout_sec, "encoding_format": "float"}
+            try:
+                made = await self.client.embeddings.create(model=self.prices.model, input=list(texts), **options)
+            except Exception as error:
+                failure = self._failure(error, begun=False)
+                if failure is None:
+                    raise
+                raise failure from None  # the SDK's error holds the request and its key
+            vectors = [[float(x) for x in one.embedding] for one in sorted(made.data, key=lambda one: one.index)]
+            if len(vectors) != len(texts):
+                raise self.bad_reply(f"{len(vectors)} vectors for {len(texts)} texts")
+            return vectors
+
+        return call(self.name, lambda put: ask(), stopped=lambda: time.monotonic() > until)
 
     def _lacking(self, failure: ModelFailure, asked: Asked) -> str | None:
         details = failure.failure.details
@@ -90,6 +148,7 @@ class OpenAIModel(SdkModel):
         return self._reply(incoming, asked)
 
     def _reply(self, incoming: _Incoming, asked: Asked) -> Reply:
+        refused_tools = bool(asked.tools) and "tools" in self.lacks and self.prices.known.tools
         stop: StopReason = (
             "refusal" if incoming.refusal else _STOPS.get(incoming.stop, "tool_use" if incoming.calls else "end")
         )
@@ -106,6 +165,7 @@ class OpenAIModel(SdkModel):
             ),
             usage=self.prices.priced(_usage(incoming, asked)),
             stop_reason=stop,
+            fenced=refused_tools,
         )
 
 
@@ -158,6 +218,14 @@ def _usage(incoming: _Incoming, asked: Asked) -> Usage:
     )
 
 
+def _context_of(listed: Mapping[str, Any]) -> int | None:
+    """The size of context in a model's entry, or in its `meta`."""
+    meta = listed.get("meta")
+    places = (listed, meta if isinstance(meta, Mapping) else {})
+    found = (place.get(name) for name in _SIZES for place in places)
+    return next((size for size in found if isinstance(size, int) and size > 0), None)
+
+
 def _message(message: Message) -> dict[str, Any]:
     made: dict[str, Any] = {"role": message.role, "content": sound(message.content)}
     if message.tool_call_id is not None:
@@ -180,32 +248,3 @@ def _tool(tool: Tool) -> dict[str, Any]:
         "type": "function",
         "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
     }
-
-
-def without_tools(messages: Sequence[Message], tools: Sequence[Tool]) -> tuple[Message, ...]:
-    """The same conversation in text, for a server without tools."""
-    texts = [_as_text(message) for message in messages]
-    if tools and texts and texts[0].role == "system":
-        texts[0] = Message(role="system", content=f"{texts[0].content}\n\n{_instructions(tools)}")
-    return tuple(texts)
-
-
-def _as_text(message: Message) -> Message:
-    if message.role == "tool":
-        return Message(role="user", content=message.content)
-    if message.tool_calls:
-        parts = [message.content.rstrip(), *(_block(call) for call in message.tool_calls)]
-        return Message(role=message.role, content="\n\n".join(part for part in parts if part))
-    return message
-
-
-def _block(call: ToolCall) -> str:
-    code = call.arguments.get("code")
-    if set(call.arguments) == {"code"} and isinstance(code, str):
-        return f"```{call.name}\n{code.rstrip()}\n```"
-    return f"```{call.name}\n{json.dumps(call.arguments)}\n```"
-
-
-def _instructions(tools: Sequence[Tool]) -> str:
-    names = ", ".join(f"```{tool.name}" for tool in tools)
-    return f"There are no tool calls here: write your code into one fenced block that begins with {names}."

@@ -52,6 +52,8 @@ class Tool(Contract):
     name: str
     description: str
     parameters: JsonObject
+    fenced: bool = False
+    """True for a model that cannot call tools: it writes each call as a fenced block."""
 
 
 StopReason = Literal["end", "tool_use", "length", "refusal"]
@@ -64,6 +66,8 @@ class Reply(Contract):
     tool_calls: tuple[ToolCall, ...] = ()
     usage: Usage = Usage(turns=1)
     stop_reason: StopReason = "end"
+    fenced: bool = False
+    """True if the server took no tools, so that the model was asked for fenced blocks."""
     degraded: DependencyDegraded | None = None
     """Why another model replied, if one did."""
 
@@ -115,7 +119,15 @@ def cancelled(model: str) -> CodePilotError:
     return CodePilotError(FailureKind.CANCELLED, f"The call of {model} was stopped before its reply was whole.")
 
 
-_VARYING = re.compile(r"\b\d+(?:\.\d+)? ?(?:ms|s|seconds?)\b|\b0x[0-9a-fA-F]+\b|hash://\w+/[0-9a-f]{64}")
+_VARYING = re.compile(
+    r"\b\d+(?:\.\d+)? ?(?:ms|s|seconds?)\b|\b0x[0-9a-fA-F]+\b|hash://\w+/[0-9a-f]{64}"
+    r"|(?<=<action) \d+(?=>)|/tmp/(?:tmp\w{6,10}|pytest-of-[\w.-]+/pytest-\d+)"
+)
+
+
+def steady(text: str) -> str:
+    """The text without what differs between two equal runs: durations, memory addresses, names of temporary files."""
+    return _VARYING.sub("~", text)
 
 
 def fingerprint(messages: Sequence[Message]) -> tuple[str, ...]:
@@ -139,5 +151,34 @@ def _plain_digest(role: Literal["system", "user", "assistant", "tool"], content:
 
 
 def _digest_of(message: Message) -> str:
-    steady = message.model_copy(update={"content": _VARYING.sub("~", message.content)})
-    return hashlib.sha256(canonical_json(steady).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    lasting = message.model_copy(update={"content": steady(message.content)})
+    return hashlib.sha256(canonical_json(lasting).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def without_tools(messages: Sequence[Message], tools: Sequence[Tool]) -> tuple[Message, ...]:
+    """The same conversation in text, for a server without tools."""
+    texts = [_as_text(message) for message in messages]
+    if tools and texts and texts[0].role == "system":
+        texts[0] = Message(role="system", content=f"{texts[0].content}\n\n{_instructions(tools)}")
+    return tuple(texts)
+
+
+def _as_text(message: Message) -> Message:
+    if message.role == "tool":
+        return Message(role="user", content=message.content)
+    if message.tool_calls:
+        parts = [message.content.rstrip(), *(_block(call) for call in message.tool_calls)]
+        return Message(role=message.role, content="\n\n".join(part for part in parts if part))
+    return message
+
+
+def _block(call: ToolCall) -> str:
+    code = call.arguments.get("code")
+    if set(call.arguments) == {"code"} and isinstance(code, str):
+        return f"```{call.name}\n{code.rstrip()}\n```"
+    return f"```{call.name}\n{json.dumps(call.arguments)}\n```"
+
+
+def _instructions(tools: Sequence[Tool]) -> str:
+    names = ", ".join(f"```{tool.name}" for tool in tools)
+    return f"There are no tool calls here: write your code into one fenced block that begins with {names}."

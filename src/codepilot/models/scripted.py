@@ -37,13 +37,20 @@ Script = Iterable[str | Reply] | Callable[[Sequence[Message]], str | Reply]
 
 
 class ScriptedModel:
-    """Replies from a list in order, or from a function of the conversation so far."""
+    """Replies from a list in order, or from a function of the conversation so far.
 
-    def __init__(self, script: Script, name: str = "scripted", context_tokens: int | None = None) -> None:
+    A `whole` script holds the replies of a run from its beginning: another process goes on in the middle of it.
+    """
+
+    def __init__(
+        self, script: Script, name: str = "scripted", context_tokens: int | None = None, *, whole: bool = False
+    ) -> None:
         self.name = name
         self.context_tokens = context_tokens
         self.requests: list[tuple[Message, ...]] = []
-        self._answer = script if callable(script) else _one_after_another(tuple(script))
+        self._whole = whole
+        self._listed = None if callable(script) else _OneAfterAnother(tuple(script))
+        self._function = script if callable(script) else None
 
     def reply(
         self,
@@ -56,32 +63,39 @@ class ScriptedModel:
         stopped: Stopped = never,
     ) -> Reply:
         self.requests.append(tuple(messages))
-        answer = self._answer(messages)
+        answer = self._listed(messages) if self._listed else self._function(messages) if self._function else Reply()
         if stopped():
             raise cancelled(self.name)
         reply = answer if isinstance(answer, Reply) else Reply(text=answer)
         on_text(reply.text)
         return reply
 
+    def continue_after(self, taken: int) -> None:
+        """Continue a run of which another process has `taken` replies of the whole script."""
+        if self._whole and self._listed is not None and self._listed.given == 0:
+            self._listed.given = taken
+
     def estimate(self, messages: Sequence[Message], max_tokens: int, tools: Sequence[Tool] = ()) -> Usage:
         return estimated(messages, max_tokens, tools)
 
 
-def _one_after_another(replies: tuple[str | Reply, ...]) -> Callable[[Sequence[Message]], str | Reply]:
-    remaining = iter(replies)
+class _OneAfterAnother:
+    """Gives a list of replies in order."""
 
-    def answer(messages: Sequence[Message]) -> str | Reply:
-        try:
-            return next(remaining)
-        except StopIteration:
+    def __init__(self, replies: tuple[str | Reply, ...]) -> None:
+        self._replies = replies
+        self.given = 0
+
+    def __call__(self, messages: Sequence[Message]) -> str | Reply:
+        if self.given >= len(self._replies):
             raise CodePilotError(
                 FailureKind.MODEL_BAD_REPLY,
-                f"The script has {len(replies)} replies and a further one was asked for.",
+                f"The script has {len(self._replies)} replies and a further one was asked for.",
                 next_action="Add the missing replies to the script.",
                 last_message=messages[-1].content[-500:] if messages else "",
-            ) from None
-
-    return answer
+            )
+        self.given += 1
+        return self._replies[self.given - 1]
 
 
 TRANSCRIPT = "transcript.jsonl"
@@ -96,7 +110,7 @@ def scripted(path: Path) -> ScriptedModel:
         replies = [entry if isinstance(entry, str) else Reply.model_validate(entry) for entry in entries]
     except ValueError as error:
         raise _unusable(path, "a JSON array of replies", error) from error
-    return ScriptedModel(replies, name=f"scripted:{path}")
+    return ScriptedModel(replies, name=f"scripted:{path}", whole=True)
 
 
 def replayed(path: Path) -> ReplayModel:
@@ -221,12 +235,15 @@ def exchanges(events: Iterable[Event]) -> tuple[Exchange, ...]:
     asked: ModelAsked | None = None
     degraded: DependencyDegraded | None = None
     recalled: MemoryRecalled | None = None
+    fenced = False
     for event in events:
         match event.data:
-            case ModelAsked():
-                asked, degraded = event.data, None
+            case ModelAsked(call=""):
+                asked, degraded, fenced = event.data, None, False
             case DependencyDegraded(dependency="model"):
                 degraded = event.data
+            case DependencyDegraded(dependency="tools"):
+                fenced = True
             case MemoryRecalled():
                 recalled = event.data
             case StepStarted():
@@ -235,7 +252,9 @@ def exchanges(events: Iterable[Event]) -> tuple[Exchange, ...]:
                 found.append(Exchange(request=(), reply=Reply(), asked=asked, failure=failure, recalled=recalled))
                 asked = recalled = None
             case TurnStarted(action=action) if "request" in action:
-                found.append(_exchange(event.data, asked, degraded).model_copy(update={"recalled": recalled}))
+                made = _exchange(event.data, asked, degraded)
+                reply = made.reply.model_copy(update={"fenced": fenced})
+                found.append(made.model_copy(update={"recalled": recalled, "reply": reply}))
                 asked = degraded = recalled = None
     return tuple(found)
 

@@ -20,12 +20,25 @@ from typing import Any, TypeVar
 from codepilot.core.contract import JsonObject
 from codepilot.core.events import Usage
 from codepilot.core.failures import FailureKind
+from codepilot.core.run import UNCHARGED
 from codepilot.models.connection import LOOK_SEC, Connection
 from codepilot.models.errors import SHOWN, ModelFailure, Refusal, refused, sdk_missing
 from codepilot.models.prices import Prices, estimated
-from codepilot.models.protocol import Message, OnText, Reply, Stopped, Tool, cancelled, ignore_text, never
+from codepilot.models.protocol import (
+    Message,
+    OnText,
+    Reply,
+    Stopped,
+    Tool,
+    cancelled,
+    ignore_text,
+    never,
+    without_tools,
+)
 
 CONNECT_SEC = 10.0
+SMALLER = 0.8
+"""The share of a request that was refused as too long which the next one may have at most."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +55,8 @@ class SdkModel(ABC):
     """A provider's model. A subclass adds only the wire format."""
 
     package: str
+    models_path: str = "/models"
+    """The path of the server's list of models."""
     writes_cache: bool = False
     """True if the provider charges for writing its cache."""
 
@@ -51,10 +66,22 @@ class SdkModel(ABC):
         self.connection = connection
         self.lacks: set[str] = set()
         """The parameters that the provider does not accept with this model."""
+        self._refused_at: int | None = None
+        """The size of context that a refusal taught."""
+
+    @property
+    def context_tokens(self) -> int | None:
+        known = self._listed_context if self._listed_context is not None else self.served_context()
+        sizes = [size for size in (known, self._refused_at) if size is not None]
+        return min(sizes, default=None)
 
     @cached_property
-    def context_tokens(self) -> int | None:
+    def _listed_context(self) -> int | None:
         return self.prices.context_tokens
+
+    def served_context(self) -> int | None:
+        """The size of context that the server itself names, if it does."""
+        return None
 
     def reply(
         self,
@@ -66,8 +93,21 @@ class SdkModel(ABC):
         on_text: OnText = ignore_text,
         stopped: Stopped = never,
     ) -> Reply:
+        fenced = bool(tools) and all(tool.fenced for tool in tools)
         asked = Asked(messages, temperature, max_tokens, tools)
-        return self.connection.retry.ask(self.name, lambda: self._once(asked, on_text, stopped), stopped)
+        if fenced:
+            asked = Asked(without_tools(messages, tools), temperature, max_tokens, ())
+        try:
+            return self.connection.retry.ask(self.name, lambda: self._once(asked, on_text, stopped), stopped)
+        except ModelFailure as failure:
+            if failure.kind is FailureKind.CONTEXT_EXCEEDED:
+                self._learn(failure, self.estimate(messages, max_tokens, tools).tokens)
+            raise
+
+    def _learn(self, failure: ModelFailure, estimated_tokens: int) -> None:
+        """Remember the limit that a refusal names, and that the estimate of this request was over it."""
+        limit, most = failure.failure.details.get("limit"), int(estimated_tokens * SMALLER)
+        self._refused_at = min(limit, most) if isinstance(limit, int) else most
 
     def estimate(self, messages: Sequence[Message], max_tokens: int, tools: Sequence[Tool] = ()) -> Usage:
         return estimated(messages, max_tokens, tools, self._at_most)
@@ -129,13 +169,7 @@ class SdkModel(ABC):
         if begun and (isinstance(error, sdk.APIConnectionError) or _of_transport(error)):
             return self.bad_reply("its reply was cut off")
         if isinstance(error, sdk.APIConnectionError):
-            why = self.connection.clean(f"{error.__cause__ or error}")[:SHOWN]
-            return ModelFailure(
-                FailureKind.MODEL_OVERLOADED,
-                f"{self.name} cannot be reached: {why}",
-                next_action="Check the network and the address of the model, then `codepilot resume`.",
-                again=True,
-            )
+            return self._unreachable(f"{error.__cause__ or error}")
         if isinstance(error, sdk.APIError):
             return self._refused(Refusal(200, {}, error.body))
         if isinstance(error, (ValueError, KeyError, TypeError, AttributeError)) and begun:
@@ -147,12 +181,21 @@ class SdkModel(ABC):
 
     def _timed_out(self, error: Exception) -> ModelFailure:
         """A failed connection is retried; a model that was silent for so long would be again."""
-        connecting = type(error.__cause__ or error).__name__ == "ConnectTimeout"
-        seconds = CONNECT_SEC if connecting else self.connection.timeout_sec
+        if type(error.__cause__ or error).__name__ == "ConnectTimeout":
+            return self._unreachable(f"no connection within {CONNECT_SEC:g} s")
+        seconds = self.connection.timeout_sec
+        return ModelFailure(FailureKind.MODEL_TIMEOUT, f"{self.name} sent nothing for {seconds:g} s.")
+
+    def _unreachable(self, why: str) -> ModelFailure:
+        """The failure of a call that did not reach the server: it costs nothing."""
+        url = self.connection.clean(str(self.client.base_url)).rstrip("/")
+        look = f"curl {url}{self.models_path}"
         return ModelFailure(
-            FailureKind.MODEL_TIMEOUT,
-            f"{self.name} {'could not be connected to' if connecting else 'sent nothing'} for {seconds:g} s.",
-            again=connecting,
+            FailureKind.MODEL_UNREACHABLE,
+            f"{self.name} cannot be reached at {url}: {self.connection.clean(why)[:SHOWN].rstrip('.')}.",
+            next_action=f"Check that the server runs and answers `{look}`, then run `codepilot resume`.",
+            again=True,
+            **{UNCHARGED: True},
         )
 
     def bad_reply(self, what: str) -> ModelFailure:
