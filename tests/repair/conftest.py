@@ -9,7 +9,7 @@ from repair_kit import Bench, open_bench
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Mapping[str, str | bytes]], Bench]]:
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Bench]]:
     """Opens tiny projects. Searches end soon after the first repair, and reloads come early."""
     search, queue = (sys.modules[f"codepilot.repair.{name}"] for name in ("search", "queue"))
     monkeypatch.setattr(search, "LINGER", 100)
@@ -17,8 +17,8 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     monkeypatch.setattr(queue, "RELOAD_EVERY", 20)
     opened: list[Bench] = []
 
-    def make(files: Mapping[str, str | bytes]) -> Bench:
-        opened.append(open_bench(tmp_path, files))
+    def make(files: Mapping[str, str | bytes], part: str = "") -> Bench:
+        opened.append(open_bench(tmp_path, files, part))
         return opened[-1]
 
     yield make

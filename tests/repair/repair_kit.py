@@ -64,7 +64,7 @@ class Bench:
         return not self.executor.diff(self.workspace, self.tree).changes
 
 
-def open_bench(folder: Path, files: Mapping[str, str | bytes]) -> Bench:
+def open_bench(folder: Path, files: Mapping[str, str | bytes], part: str = "") -> Bench:
     contents = {name: data.encode() if isinstance(data, str) else data for name, data in files.items()}
     checkout = folder / "checkout"
     for name, data in contents.items():
@@ -77,7 +77,7 @@ def open_bench(folder: Path, files: Mapping[str, str | bytes]) -> Bench:
     sandbox = choose("best")
     inside = str(checkout) if sandbox.remaps else str(folder / "home" / "w" / "tree")
     settings = ProjectSettings(env={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
-    project = detect(checkout, python=sys.executable, environ={}, inside=inside, settings=settings)
+    project = detect(checkout, python=sys.executable, environ={}, inside=inside, settings=settings, folder=part)
     executor = LocalExecutor(folder / "home", sandbox)
     executor.create(
         CreateWorkspace(

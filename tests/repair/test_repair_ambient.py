@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from repair_kit import Bench, open_bench
 
-from codepilot.repair import Witnesses, WitnessRequest, find_witnesses, write_test
+from codepilot.repair import DistinguishingInputs, DistinguishingRequest, find_distinguishing_inputs, write_test
 from codepilot.repair.regression.inputs import _read as understood
 
 CODE = """import datetime, functools, logging, os, platform, random, sys, time
@@ -121,31 +121,33 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     bench.executor.delete(bench.workspace)
 
 
-def request(bench: Bench, name: str, **changes: Any) -> WitnessRequest:
+def request(bench: Bench, name: str, **changes: Any) -> DistinguishingRequest:
     old, new, _ = {**CASES, **PLAIN}[name]
     original = bench.files["things.py"]
     start = original.index(f"def {name}(".encode())
     patched = original[:start] + original[start:].replace(old.encode(), new.encode(), 1)
     assert patched != original
     test = (f"test_things.py::test_{name}",)
-    made = WitnessRequest(bench.executor, bench.workspace, bench.project, test, 1, "things.py", original, patched)
+    made = DistinguishingRequest(
+        bench.executor, bench.workspace, bench.project, test, 1, "things.py", original, patched
+    )
     return replace(made, **changes)
 
 
-def shown(found: Witnesses) -> list[str]:
+def shown(found: DistinguishingInputs) -> list[str]:
     return [ast.unparse(value) for one in found.examples for value in (*one.arguments, *filter(None, [one.result]))]
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_depends_on_the_place_or_the_moment_is_no_example(things: Bench, name: str) -> None:
-    found = find_witnesses(request(things, name))
+    found = find_distinguishing_inputs(request(things, name))
     assert shown(found) == []
     assert found.reason
 
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_what_only_logs_imports_or_has_a_builtins_name_is_one(things: Bench, name: str) -> None:
-    found = find_witnesses(request(things, name))
+    found = find_distinguishing_inputs(request(things, name))
     assert found.examples, found.reason
     assert found.place is not None
     assert found.subject is not None
@@ -166,12 +168,12 @@ def test_between_the_processes_the_search_can_be_ended(things: Bench) -> None:
             raise Gone
 
     with pytest.raises(Gone):
-        find_witnesses(request(things, "logged", checkpoint=checkpoint))
+        find_distinguishing_inputs(request(things, "logged", raise_if_stopped=checkpoint))
     assert things.unchanged()
 
 
 def test_without_time_for_all_checks_there_is_no_example(things: Bench) -> None:
-    found = find_witnesses(request(things, "logged", seconds=0.01))
+    found = find_distinguishing_inputs(request(things, "logged", seconds=0.01))
     assert (found.examples, found.reason) == ((), "the search for an input took too long")
 
 
@@ -228,8 +230,8 @@ def test_code_of_the_project_that_talks_to_the_host_costs_nothing_but_the_test(t
     original = bench.files["things.py"]
     test = ("test_things.py::test_f",)
     patched = original.replace(b" - 1", b"")
-    found = find_witnesses(
-        WitnessRequest(bench.executor, bench.workspace, bench.project, test, 1, "things.py", original, patched)
+    found = find_distinguishing_inputs(
+        DistinguishingRequest(bench.executor, bench.workspace, bench.project, test, 1, "things.py", original, patched)
     )
     bench.executor.delete(bench.workspace)
     assert (found.examples, found.reason) == ((), "the search for an input came to nothing")

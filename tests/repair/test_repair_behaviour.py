@@ -1,7 +1,8 @@
-"""What a candidate does on the tests' inputs and others: recorded, varied, told and compared."""
+"""What a candidate does on the tests' inputs and others: recorded, varied, described and compared."""
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from codepilot.repair.python.inside.behaviour import (
     digest,
     outcomes,
     varied,
+    with_other_functions,
 )
 from codepilot.repair.rank import rank
 from codepilot.repair.selection import TestSelector
@@ -77,8 +79,8 @@ def test_addresses_endless_generators_and_things_that_cannot_be_copied_tell_noth
             yield 1
 
     assert described([object(), threading.Lock()]) == described([object(), threading.Lock()])
-    (told_once,) = outcomes(numbers, [(threading.Lock(),)])
-    assert told_once.startswith("returned:list:list(1,1,1")
+    (once,) = outcomes(numbers, [(threading.Lock(),)])
+    assert once.startswith("returned:list:list(1,1,1")
 
 
 @pytest.mark.parametrize(
@@ -104,15 +106,43 @@ def test_changes_are_shares_of_inputs(after: list[str], kept: float, broken: flo
 def test_examples_that_cannot_be_tried_promise_nothing() -> None:
     names = {"twice": lambda x: 2 * x}
     examples = [["twice(2)", "4"], ["twice(3)", "7"], ["nowhere.twice(3)", "6"], ["twice(None)", "1"]]
-    assert agreeing(examples, names) == {"examples_held": 1, "examples": 3}
+    assert agreeing(examples, names) == [True, False, None, False]
+
+
+def test_edits_that_agree_only_because_a_function_never_varied_are_distinguished() -> None:
+    def reduce_by(key: Any, operate: Any, items: list[int], skip: bool) -> dict[Any, int]:
+        found: dict[Any, int] = {}
+        for item in items:
+            if key(item) not in found:
+                found[key(item)] = item if skip else not item
+                if skip:
+                    continue
+            found[key(item)] = operate(found[key(item)], item)
+        return found
+
+    calls = _recorded(reduce_by, (lambda n: n % 2, operator.add, [1, 2, 3, 4, 5], True))
+    right, wrong = (lambda *given, skip=skip: reduce_by(*given[:3], skip) for skip in (True, False))
+    assert outcomes_of(right, calls) == outcomes_of(wrong, calls)
+    others = with_other_functions(calls)
+    assert len(others) == 8 and outcomes_of(right, others) != outcomes_of(wrong, others)
+
+
+def outcomes_of(function: Any, inputs: list[tuple[Any, ...]]) -> list[Any]:
+    found = []
+    for values in inputs:
+        try:
+            found.append(function(*values))
+        except (TypeError, IndexError) as error:
+            found.append(type(error))
+    return found
 
 
 def test_a_repair_that_leaves_passing_calls_alone_is_preferred() -> None:
     loud = plausible_of(0, Evidence(behaviour="x", unchanged=0.5), score=0.6)
-    slips = plausible_of(1, Evidence(behaviour="y", unchanged=0.95, new_crashes=0.5), score=0.6)
+    crashing = plausible_of(1, Evidence(behaviour="y", unchanged=0.95, new_crashes=0.5), score=0.6)
     calm = plausible_of(2, Evidence(behaviour="z"), score=0.5)
-    assert rank([loud, slips, calm])[0].one is calm
-    assert calm.trusted and not loud.trusted and not slips.trusted
+    assert rank([loud, crashing, calm])[0].one is calm
+    assert calm.trusted and not loud.trusted and not crashing.trusted
 
 
 def test_a_repair_that_changes_everything_comes_behind_one_of_another_function_that_changes_nothing() -> None:
@@ -125,10 +155,10 @@ def test_a_repair_that_changes_everything_comes_behind_one_of_another_function_t
     assert rank([half, calm])[0].one is half, "some change may be what the function needs"
 
 
-def test_a_repair_that_slips_where_another_answers_comes_behind_it() -> None:
-    slips = plausible_of(0, Evidence(behaviour="x", crash_rate=0.75), score=0.4)
+def test_a_repair_that_crashes_where_another_answers_comes_behind_it() -> None:
+    crashing = plausible_of(0, Evidence(behaviour="x", crash_rate=0.75), score=0.4)
     answers = plausible_of(1, Evidence(behaviour="y", crash_rate=0.25), score=0.3)
-    first, second = rank([slips, answers])
+    first, second = rank([crashing, answers])
     assert first.one is answers and first.features["crash_rate"] == 0.0
     assert second.features["crash_rate"] == 0.5
 
@@ -139,7 +169,7 @@ def test_more_tests_through_an_edit_speak_for_it() -> None:
     assert rank([alone, seen])[0].one is seen
 
 
-def test_only_tests_that_run_what_is_edited_are_witnesses() -> None:
+def test_only_tests_that_run_what_is_edited_tell_edits_apart() -> None:
     proposal = plausible_of(0, Evidence()).proposal
     ran = {"target": {1, 2}, "runs it": {1, 2, 3}, "leaves before": {1}, "elsewhere": {9}}
     traces = [TestTrace(test, "passed", lines={"m.py": frozenset(lines)}) for test, lines in ran.items()]

@@ -17,17 +17,17 @@ def pieces() -> tuple[bytes, bytes]:
     return whole[8:end], whole[end + 8 :]
 
 
-def starts(told: bytes, compiled: bytes) -> bool:
+def starts(reported: bytes, compiled: bytes) -> bool:
     """Whether a process that is given this begins, and ends when it is asked nothing."""
-    sent = b"".join(b"%08d%b" % (len(piece), piece) for piece in (told, compiled))
+    sent = b"".join(b"%08d%b" % (len(piece), piece) for piece in (reported, compiled))
     done = subprocess.run([sys.executable, "-c", BOOT], input=sent, capture_output=True, timeout=60)
     return (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
 @pytest.mark.parametrize("same", [True, False])
 def test_source_is_read_only_by_another_python(same: bool) -> None:
-    told, compiled = pieces()
+    reported, compiled = pieces()
     if not same:
-        told = told.replace(MAGIC_NUMBER.hex().encode(), b"00000000", 1)
-    assert starts(told.replace(b"def main()", b"def gone()"), compiled) is same
-    assert starts(told, b"no code") is not same
+        reported = reported.replace(MAGIC_NUMBER.hex().encode(), b"00000000", 1)
+    assert starts(reported.replace(b"def main()", b"def gone()"), compiled) is same
+    assert starts(reported, b"no code") is not same

@@ -54,7 +54,7 @@ def test_a_condition_that_failing_tests_alone_leave_in_their_way_stands_out(benc
     red = traces["test_shop.py::test_member_of_three"]
     assert (3, 5) in red.branches["shop.py"] and (3, 4) not in red.branches["shop.py"]
     usual = traces["test_shop.py::test_some"].branches["shop.py"]
-    assert (3, 4) in usual, "how others go on from lines of the failing test is told"
+    assert (3, 4) in usual, "how others go on from lines of the failing test is reported"
     scores = localise(traces.values(), project.baseline.red).lines["shop.py"]
     assert max(scores, key=lambda line: scores[line]) == 3
 
@@ -98,8 +98,8 @@ EVERY = {(2, 6), (10, 11), (10, 12)}
 
 def _interpreters() -> list[str]:
     """This one, and whatever newer ones the machine has: from 3.12 on ways are seen by other means."""
-    beside = Path(sys.base_prefix).parent.glob("3.1[2-9].*/bin/python3")
-    return [sys.executable, *map(str, sorted({*beside, *Path("/usr/bin").glob("python3.1[2-9]")}))]
+    siblings = Path(sys.base_prefix).parent.glob("3.1[2-9].*/bin/python3")
+    return [sys.executable, *map(str, sorted({*siblings, *Path("/usr/bin").glob("python3.1[2-9]")}))]
 
 
 @pytest.mark.parametrize("python", _interpreters(), ids=lambda path: Path(path).parents[1].name)
@@ -109,10 +109,12 @@ def test_every_interpreter_tells_the_ways(python: str, tmp_path: Path) -> None:
     code = SEEN.format(inside=inside, calls=CALLS)
     ran = subprocess.run([python, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
-    told = {name: (set(map(tuple, ways)), rounds) for name, ways, rounds in map(json.loads, ran.stdout.splitlines())}
+    reported = {
+        name: (set(map(tuple, ways)), rounds) for name, ways, rounds in map(json.loads, ran.stdout.splitlines())
+    }
     for name, wanted in WAYS.items():
-        assert wanted <= told[name][0] and not (EVERY - wanted) & told[name][0], name
-    assert told["found"][1] < 3000, "what was seen is not looked at again"
+        assert wanted <= reported[name][0] and not (EVERY - wanted) & reported[name][0], name
+    assert reported["found"][1] < 3000, "what was seen is not looked at again"
 
 
 def test_each_way_has_an_event_of_its_own_where_there_is_one() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from repair_kit import Bench, open_bench
 
-from codepilot.repair import Witnesses, WitnessRequest, find_witnesses, nearby_tests
+from codepilot.repair import DistinguishingInputs, DistinguishingRequest, find_distinguishing_inputs, nearby_tests
 
 CODE = """import random
 from dataclasses import dataclass
@@ -138,33 +138,33 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     bench.executor.delete(bench.workspace)
 
 
-def found(bench: Bench, test: str, old: str, new: str, *others: str) -> Witnesses:
+def found(bench: Bench, test: str, old: str, new: str, *others: str) -> DistinguishingInputs:
     original = bench.files["things.py"]
     patched, *rest = (original.replace(old.encode(), one.encode()) for one in (new, *others))
     assert patched != original
     tests, targets = nearby_tests((f"test_things.py::{test}",), bench.baseline, "things.py")
-    request = WitnessRequest(
+    request = DistinguishingRequest(
         bench.executor, bench.workspace, bench.project, tests, targets, "things.py", original, patched, tuple(rest)
     )
-    witnesses = find_witnesses(request)
+    inputs = find_distinguishing_inputs(request)
     assert bench.unchanged()
-    return witnesses
+    return inputs
 
 
-def calls(witnesses: Witnesses) -> list[tuple[str, str]]:
+def calls(inputs: DistinguishingInputs) -> list[tuple[str, str]]:
     shown = []
-    for one in witnesses.examples:
+    for one in inputs.examples:
         given = [*map(ast.unparse, one.arguments), *(f"{name}={ast.unparse(value)}" for name, value in one.keywords)]
         shown.append((", ".join(given), ast.unparse(one.result) if one.result else one.raises))
     return shown
 
 
 def test_the_smallest_input_that_no_test_has_comes_first(things: Bench) -> None:
-    witnesses = found(things, "test_least", "if value > best", "if value < best")
-    assert witnesses.reason == ""
-    assert witnesses.place is not None
-    assert (witnesses.place.name, witnesses.place.path) == ("test_least", "test_things.py")
-    shown = calls(witnesses)
+    inputs = found(things, "test_least", "if value > best", "if value < best")
+    assert inputs.reason == ""
+    assert inputs.place is not None
+    assert (inputs.place.name, inputs.place.path) == ("test_least", "test_things.py")
+    shown = calls(inputs)
     assert shown[0][0] not in ("[3, 1, 2]", "[5]", "[], start=2")
     assert [len("".join(one)) for one in shown] == sorted(len("".join(one)) for one in shown)
     for arguments, result in shown:
@@ -173,16 +173,16 @@ def test_the_smallest_input_that_no_test_has_comes_first(things: Bench) -> None:
 
 
 def test_where_no_recorded_input_leads_on_the_annotations_do(things: Bench) -> None:
-    witnesses = found(things, "test_first", "return items[0]", "return items[0] if items else other")
-    shown = calls(witnesses)
+    inputs = found(things, "test_first", "return items[0]", "return items[0] if items else other")
+    shown = calls(inputs)
     assert shown and all(arguments == f"[], other={result}" for arguments, result in shown)
 
 
 def test_values_of_the_projects_own_classes_are_written_by_their_names(things: Bench) -> None:
-    witnesses = found(things, "test_mirrored", "Point(point.y, point.y)", "Point(point.y, point.x)")
-    assert witnesses.things is not None
-    assert witnesses.things["Point"].bound == ("Point",)
-    assert all(arguments.startswith("Point(") for arguments, _ in calls(witnesses))
+    inputs = found(things, "test_mirrored", "Point(point.y, point.y)", "Point(point.y, point.x)")
+    assert inputs.things is not None
+    assert inputs.things["Point"].bound == ("Point",)
+    assert all(arguments.startswith("Point(") for arguments, _ in calls(inputs))
 
 
 @pytest.mark.parametrize(
@@ -194,30 +194,30 @@ def test_values_of_the_projects_own_classes_are_written_by_their_names(things: B
         ("test_twice", "    while number == 3:\n        pass\n", "    number = number * 2\n", ""),
     ],
 )
-def test_what_cannot_be_told_by_a_plain_call_is_left_alone(
+def test_what_cannot_be_reported_by_a_plain_call_is_left_alone(
     things: Bench, test: str, old: str, new: str, why: str
 ) -> None:
-    witnesses = found(things, test, old, new)
-    assert "3" not in [arguments for arguments, _ in calls(witnesses)], "the base never ends on it"
+    inputs = found(things, test, old, new)
+    assert "3" not in [arguments for arguments, _ in calls(inputs)], "the base never ends on it"
     if why:
-        assert witnesses.examples == ()
-        assert why in witnesses.reason
+        assert inputs.examples == ()
+        assert why in inputs.reason
 
 
 def test_what_depends_on_the_order_of_hashes_is_left_alone(things: Bench) -> None:
-    witnesses = found(things, "test_tags", "set(words[1:])", "set(words)")
-    assert all(len(set(ast.literal_eval(arguments))) == 1 for arguments, _ in calls(witnesses)), calls(witnesses)
+    inputs = found(things, "test_tags", "set(words[1:])", "set(words)")
+    assert all(len(set(ast.literal_eval(arguments))) == 1 for arguments, _ in calls(inputs)), calls(inputs)
 
 
 def test_exceptions_are_expected_only_of_the_repairs_own_raise(things: Bench) -> None:
     guard = "    if number < 9:\n        raise ValueError(number)\n    return int(number ** 0.5)"
-    witnesses = found(things, "test_root", "    return int(number ** 0.5) + 1", guard)
-    raising = [one for one in calls(witnesses) if one[1] == "ValueError"]
+    inputs = found(things, "test_root", "    return int(number ** 0.5) + 1", guard)
+    raising = [one for one in calls(inputs) if one[1] == "ValueError"]
     assert raising
     assert all(int(arguments) < 9 for arguments, _ in raising)
     by_accident = guard.replace("raise ValueError(number)", "int('')")
-    witnesses = found(things, "test_root", "    return int(number ** 0.5) + 1", by_accident)
-    assert "ValueError" not in [result for _, result in calls(witnesses)]
+    inputs = found(things, "test_root", "    return int(number ** 0.5) + 1", by_accident)
+    assert "ValueError" not in [result for _, result in calls(inputs)]
 
 
 def test_where_other_repairs_disagree_nothing_is_claimed(things: Bench) -> None:
@@ -235,25 +235,25 @@ def _others(number: int) -> list[int]:
 
 
 def test_a_repair_that_only_helpers_reach_is_tested_where_it_can_be_called(things: Bench) -> None:
-    witnesses = found(things, "test_outer", "number - step", "number + step")
-    assert witnesses.subject is not None
-    assert witnesses.subject.thing.name == "inner"
-    assert witnesses.subject.thing.bound == ()
-    assert witnesses.subject.thing.module == "things"
+    inputs = found(things, "test_outer", "number - step", "number + step")
+    assert inputs.subject is not None
+    assert inputs.subject.thing.name == "inner"
+    assert inputs.subject.thing.bound == ()
+    assert inputs.subject.thing.module == "things"
 
 
 def test_a_change_outside_of_functions_has_no_input(things: Bench) -> None:
-    witnesses = found(things, "test_root", "import random", "import random as random")
-    assert "outside of any function" in witnesses.reason
+    inputs = found(things, "test_root", "import random", "import random as random")
+    assert "outside of any function" in inputs.reason
 
 
 def test_a_method_is_reached_through_a_function_that_a_test_calls(tmp_path: Path) -> None:
     code = CODE + "\n\ndef shifted(x, y, by):\n    return Point(x, y).moved(by).x\n"
     tests = TESTS + "\n\ndef test_shifted():\n    from things import shifted\n    assert shifted(1, 2, 3) == 4\n"
     bench = open_bench(tmp_path, {"things.py": code, "test_things.py": tests})
-    witnesses = found(bench, "test_shifted", "self.x - by", "self.x + by")
+    inputs = found(bench, "test_shifted", "self.x - by", "self.x + by")
     bench.executor.delete(bench.workspace)
-    assert witnesses.subject is not None, witnesses.reason
-    assert witnesses.subject.thing.name == "shifted"
-    assert witnesses.place is not None
-    assert witnesses.place.name == "test_shifted"
+    assert inputs.subject is not None, inputs.reason
+    assert inputs.subject.thing.name == "shifted"
+    assert inputs.place is not None
+    assert inputs.place.name == "test_shifted"

@@ -1,4 +1,4 @@
-"""What speaks for a candidate beside its tests: documentation, and agreement with others."""
+"""What speaks for a candidate next to its tests: documentation, and agreement with others."""
 
 from __future__ import annotations
 
@@ -57,11 +57,13 @@ def test_a_candidate_that_breaks_the_documentation_comes_last() -> None:
     assert not broken.trusted and kept.trusted
 
 
-def test_different_edits_that_do_the_same_bear_witness_for_each_other() -> None:
+def test_different_edits_that_do_the_same_testify_for_each_other() -> None:
     lone = plausible(0, "operator.binary", Evidence(0, 0, "x"), 0.6)
-    crowd = [plausible(n, template, Evidence(0, 0, "y"), 0.4) for n, template in ((1, "value.range"), (2, "value.cut"))]
-    assert [ranked.one for ranked in rank([lone, *crowd])] == [crowd[0], lone, crowd[1]]
-    alike = [replace(one, proposal=replace(one.proposal, edit=lone.proposal.edit)) for one in crowd]
+    cluster = [
+        plausible(n, template, Evidence(0, 0, "y"), 0.4) for n, template in ((1, "value.range"), (2, "value.cut"))
+    ]
+    assert [ranked.one for ranked in rank([lone, *cluster])] == [cluster[0], lone, cluster[1]]
+    alike = [replace(one, proposal=replace(one.proposal, edit=lone.proposal.edit)) for one in cluster]
     assert rank([lone, *alike])[0][0] is lone
 
 

@@ -40,7 +40,7 @@ def test_loops_count_their_rounds_where_the_edit_leaves_them_whole() -> None:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from([0.9, 0.5, 0.2])), max_size=600))
-def test_dear_candidates_are_spread_and_none_is_lost(kinds: list[tuple[bool, float]]) -> None:
+def test_slow_candidates_are_spread_and_none_is_lost(kinds: list[tuple[bool, float]]) -> None:
     source = PythonSource.read("m.py", b"def f():\n    return 1\n")
     kinds.sort(key=lambda kind: -kind[1])
     proposals = [

@@ -46,7 +46,7 @@ NAMES = (
     "behaviour",
     *("unchanged", "new_crashes", "new_types", "results"),
 )
-SAID = st.fixed_dictionaries(
+MESSAGES = st.fixed_dictionaries(
     {}, optional=dict.fromkeys((*NAMES, "unchanged", "new_crashes", "new_types", "results"), ANYTHING)
 )
 RESULT = st.fixed_dictionaries(
@@ -55,16 +55,16 @@ RESULT = st.fixed_dictionaries(
 )
 
 
-@given(SAID)
-def test_traces_and_evidence_are_bounded_or_refused(said: dict[str, object]) -> None:
+@given(MESSAGES)
+def test_traces_and_evidence_are_bounded_or_refused(message: dict[str, object]) -> None:
     with contextlib.suppress(ProtocolError):
-        trace = trace_of(said)
+        trace = trace_of(message)
         assert 0 <= trace.cpu_sec <= MAX_NUMBER and 0 <= trace.wall_sec <= MAX_NUMBER
         assert all(0 <= line <= MAX_NUMBER for _, line in trace.frames)
         assert all(0 <= line <= MAX_NUMBER for ways in trace.branches.values() for way in ways for line in way)
         assert len(f"{trace.test}{trace.message}".encode()) <= 8 * MAX_TEXT
     with contextlib.suppress(ProtocolError):
-        evidence = evidence_of(said, 3)
+        evidence = evidence_of(message, 3)
         assert 0 <= evidence.examples_held <= evidence.examples <= 3
         assert 0 <= evidence.unchanged <= 1 and 0 <= evidence.new_crashes <= 1 and len(evidence.behaviour) <= 64
 

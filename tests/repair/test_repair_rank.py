@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,6 +10,7 @@ from codepilot.core.artifacts import TestStatus
 from codepilot.project.suite import SuiteRun, TestCase
 from codepilot.repair.edit import Edit, Proposal
 from codepilot.repair.localise import TestTrace, localise
+from codepilot.repair.mutation.outside import outside
 from codepilot.repair.mutation.score import changed_lines
 from codepilot.repair.python.priors import penalty
 from codepilot.repair.python.source import PythonSource
@@ -135,3 +137,19 @@ def test_lines_around_a_deletion_count_as_changed() -> None:
     sources = [PythonSource.read("m.py", text.encode()) for text in (before, before.replace("    b = 0\n", ""))]
     assert changed_lines({"m.py": sources[1]}, {"m.py": sources[0]}) == {"m.py": {2, 3}}
     assert changed_lines({"m.py": sources[0]}, {"m.py": sources[1]}) == {"m.py": {3}}
+
+
+def test_the_lines_of_a_method_count_where_they_stand() -> None:
+    before = "import os\n\n\nclass A:\n    @property\n    def f(self):\n        return 1\n"
+    sources = [PythonSource.read("m.py", text.encode()) for text in (before, before.replace("1", "2"))]
+    assert changed_lines({"m.py": sources[1]}, {"m.py": sources[0]}) == {"m.py": {7}}
+    assert changed_lines({"m.py": sources[1]}, {}) == {"m.py": set(range(1, 8))}
+
+
+@pytest.mark.timeout(30)
+def test_a_large_file_is_compared_in_time() -> None:
+    before = "".join(f"def f{number}(a):\n    return a + {number}\n\n\n" for number in range(3000))
+    sources = [PythonSource.read("m.py", text.encode()) for text in (before, before.replace("a + ", "1 + a + "))]
+    found = changed_lines({"m.py": sources[1]}, {"m.py": sources[0]})
+    assert found == {"m.py": set(range(2, 12_000, 4))}
+    assert outside({"m.py": sources[1]}, {"m.py": sources[0]}, found) == []

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codepilot.repair.regression.literals import Hand, positional, read
+from codepilot.repair.regression.literals import CodeStyle, positional, read
 from codepilot.repair.regression.writer import Example, Place, Subject, Thing, Unwritable, Written, write_test
 from codepilot.verify.testcode import edits, silent_tests
 
@@ -216,7 +216,7 @@ def test_what_is_written_of_a_value_gives_it_back(any_value: object, quote: str,
     if (node := read(repr(any_value))) is None:
         assert len(repr(any_value)) > 400
         return
-    text = Hand(quote, wide).written(node)
+    text = CodeStyle(quote, wide).written(node)
     again = eval(text, {"set": set})  # an expression that was read as a value
     assert (again, type(again), "\n" in text) == (any_value, type(any_value), False)
     assert wide or text.isascii()

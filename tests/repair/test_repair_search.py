@@ -9,7 +9,7 @@ from repair_kit import Bench
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.repair import Progress, mutation_score
-from codepilot.verify.proof import STRONG_SCORE
+from codepilot.verify.confidence import STRONG_SCORE
 
 Open = Callable[[Mapping[str, str | bytes]], Bench]
 
@@ -180,6 +180,20 @@ class Interrupted(Exception):
     pass
 
 
+def test_code_that_the_failing_test_does_not_run_is_left_alone(bench: Open) -> None:
+    """A module that is only imported has code on line 1, as a function that begins there."""
+    project = bench(
+        {
+            "wordy.py": "def slug(title): return title.lower()\n",
+            "test_old.py": "def test_red():\n    assert 1 == 2\n",
+            "test_wordy.py": "from wordy import slug\n\n\ndef test_slug():\n    assert slug('A') == 'a'\n",
+        }
+    )
+    result = project.search(seconds=20.0)
+    assert result.tried == 0
+    assert "the failing test runs only files that judge a repair (test_old.py)" in result.reason
+
+
 def test_a_search_stopped_on_the_way_continues_where_it_was(bench: Open) -> None:
     project = bench(COUNTER)
     whole = project.search()
@@ -221,7 +235,7 @@ def test_a_folder_of_tests_that_cannot_be_loaded_keeps_no_other_from_being_repai
     assert project.search(targets=(target,)).candidates
 
 
-def test_a_suite_that_cannot_load_any_more_is_said_plainly(bench: Open) -> None:
+def test_a_suite_that_cannot_load_any_more_is_reported_plainly(bench: Open) -> None:
     project = bench(COUNTER)
     with pytest.raises(CodePilotError) as refused:
         project.search(targets=("test_missing.py::test_gone",))
@@ -260,4 +274,34 @@ def test_strength_tells_strong_tests_from_weak_ones(
     assert found is not None and found.mutants >= 5 and found.near
     holds = found.score >= STRONG_SCORE and found.near_killed >= STRONG_SCORE * found.near
     assert holds is strong, found
+    assert project.unchanged()
+
+
+def test_examples_of_a_docstring_notice_mutants(bench: Open) -> None:
+    code = 'def total(prices, discount=0):\n    """\n    >>> total([300, 180], 25)\n    360\n'
+    code += '    >>> total([10])\n    10\n    """\n'
+    code += "    amount = sum(prices)\n    return amount - amount * discount // 100\n"
+    project = bench({"shop.py": code, "pytest.ini": "[pytest]\naddopts = --doctest-modules\n"})
+    tests = project.baseline.collected
+    assert tests == ("shop.py::shop.total",)
+    found = mutation_score(project.executor, "w", project.project, ("shop.py",), tests, seconds=60.0)
+    assert found is not None and found.mutants >= 5 and found.score > 0.7
+
+
+@pytest.mark.parametrize(("checks", "strong"), [("sign(9) == 'IX' and sign(5) == 'V'", True), ("sign(9)", False)])
+def test_changed_tables_are_mutated_too(bench: Open, checks: str, strong: bool) -> None:
+    code = 'SIGNS = {\n    1: "I",\n    5: "V",\n    9: "IX",\n}\n\n\ndef sign(n):\n    return SIGNS.get(n, "X")\n'
+    tests = f"from shop import *\n\n\ndef test_it():\n    assert {checks}\n"
+    project = bench({"shop.py": code, "test_shop.py": tests})
+    found = mutation_score(
+        project.executor,
+        "w",
+        project.project,
+        ["shop.py"],
+        ["test_shop.py::test_it"],
+        seconds=60.0,
+        originals={"shop.py": code.replace('    9: "IX",\n', "").encode()},
+    )
+    assert found is not None and found.mutants == found.near >= 3
+    assert (found.near_killed == found.near) is strong, found
     assert project.unchanged()

@@ -77,6 +77,8 @@ def middle(values, key=None, *args, **kwargs):
             seen.add(values[i])
         total -= NAMES.get("a", 0) // 2 % 3
     text = f"{total:>{LIMIT}} of {best!r}".strip().lower()
+    if (count := NAMES.get(text)):
+        total += count
     match text:
         case "x" if total:
             return {k: v for k, v in NAMES.items() if v}
@@ -150,6 +152,24 @@ REPAIRS = {
     ),
     "filter": ("def f(x):\n    return [v for v in x]\n", "def f(x):\n    return [v for v in x if v > 0]\n"),
     "combine": ("def f(x, n):\n    return g(x)\n", "def f(x, n):\n    return g(x * n)\n"),
+    "attribute of the same object": (
+        "class L:\n    price: int\n    count: int\ndef f(x):\n    a = 0\n    for v in x:\n        a = a + v.price\n",
+        "class L:\n    price: int\n    count: int\ndef f(x):\n    a = 0\n    for v in x:\n"
+        "        a = a + v.price * v.count\n",
+    ),
+    "normal form": (
+        "def f(name):\n    'Say it.'\n    return 'hello ' + name\n",
+        "def f(name):\n    'Say it.'\n    name = name.strip().lower()\n    return 'hello ' + name\n",
+    ),
+    "normal form by a function": (
+        "def g(t):\n    return t.split()\ndef f(a, b):\n    return h(a, b)\n",
+        "def g(t):\n    return t.split()\ndef f(a, b):\n    b = g(b)\n    return h(a, b)\n",
+    ),
+    "next round": (
+        "def f(x, d):\n    for v in x:\n        if v not in d:\n            d[v] = v\n        d[v] = g(d[v], v)\n",
+        "def f(x, d):\n    for v in x:\n        if v not in d:\n            d[v] = v\n            continue\n"
+        "        d[v] = g(d[v], v)\n",
+    ),
     "guard": (
         "def f(x):\n    return max(x)\n",
         "def f(x):\n    if not x:\n        return None\n    return max(x)\n",
@@ -220,6 +240,33 @@ def test_known_repairs_are_proposed(before: str, after: str) -> None:
     assert ast.unparse(ast.parse(after)) in proposals(before, failure=Failure(("TypeError",)))
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("return sum(x) / (len(x) - 1)", "return sum(x) / len(x)"),
+        ("return 2 * (x + 1)", "return 2 * x"),
+        ("return len((x + 1) * 2)", "return len(x * 2)"),
+        ("return (1 - x).real", "return (1).real"),
+        ("return x *(x - 1)if x else x", "return x *(x)if x else x"),
+    ],
+)
+def test_no_needless_parentheses_stay_around_what_is_left(before: str, after: str) -> None:
+    source = PythonSource.read("m.py", f"def f(x):\n    {before}\n".encode())
+    lines = Suspicion({"m.py": dict.fromkeys(range(1, 4), 1.0)})
+    made = {source.apply(one.edit) for one in itertools.islice(candidates({"m.py": source}, lines, Failure()), 3000)}
+    texts = {one.decode().splitlines()[1].strip() for one in made if one is not None}
+    assert after in texts, texts
+    assert all(ast.parse(one) for one in made if one is not None)
+
+
+def test_a_number_is_written_as_the_code_around_it_writes_it() -> None:
+    source = PythonSource.read("m.py", b"def f(x):\n    return x >> 8 & 0x0F, x & 0xFF\n")
+    lines = Suspicion({"m.py": {2: 1.0}})
+    made = {source.apply(one.edit) for one in itertools.islice(candidates({"m.py": source}, lines, Failure()), 3000)}
+    assert b"def f(x):\n    return x >> 8 & 0xFF, x & 0xFF\n" in made
+    assert b"def f(x):\n    return x >> 8 & 255, x & 0xFF\n" not in made
+
+
 def test_what_the_failing_tests_spell_out_is_proposed() -> None:
     failure = Failure(("AssertionError",), expected=("cannot make the folder", "else"))
     found = list(proposals("def f():\n    return 'cannot make the replay folder'\n", failure=failure))
@@ -247,6 +294,12 @@ def test_no_program_is_proposed_twice_nor_the_base_itself() -> None:
     found = list(proposals(base, limit=800))
     assert len(found) == len(set(found))
     assert ast.unparse(ast.parse(base)) not in found
+
+
+def test_no_order_is_proposed_where_a_method_says_what_is_equal() -> None:
+    text = "class Span:\n    def __eq__(self, other):\n        return self.days == other.days\n"
+    found = "".join(proposals(text))
+    assert "self.days != other.days" in found and "self.days >= other.days" not in found
 
 
 def test_operations_that_say_nothing_are_left_out() -> None:

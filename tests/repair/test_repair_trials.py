@@ -9,11 +9,14 @@ from dataclasses import replace
 import pytest
 from repair_kit import BACKEND, Bench, job_of, plausible_of, results, trial_of
 
+from codepilot.repair.acceptance import Acceptance
+from codepilot.repair.backend import Failure, SearchFacts
 from codepilot.repair.edit import Edit, Proposal
-from codepilot.repair.ledger import LATE
+from codepilot.repair.localise import Suspicion
 from codepilot.repair.messages import Evidence, Selection
 from codepilot.repair.python.inside.children import PAGE, Children
 from codepilot.repair.python.source import PythonSource
+from codepilot.repair.queue import SLOW
 from codepilot.repair.search import Search
 from codepilot.repair.selection import TestSelector
 from codepilot.repair.trial import Trial, WorkersLost
@@ -104,12 +107,14 @@ def test_a_right_candidate_whose_tests_are_long_once_they_pass_is_found(
     )
     job = job_of(project, "twice.py", "n * n", change, Selection(project.baseline.red))
     search = Search(project.request(), BACKEND)
-    search._singles = [Proposal(0, job.source, job.unit, job.edit, 0.5, 1)]
-    search._ledger.marks = {0: LATE}
+    search._queue.add(SLOW, Proposal(0, job.source, job.unit, job.edit, 0.5, 1))
     with trial_of(project) as trial:
         trial.start()
         traces = trial.trace(project.baseline.collected, alone=project.baseline.red)
-        assert search._retry_slow(trial, TestSelector(project.baseline.red, traces)) is settled
+        selector = TestSelector(project.baseline.red, traces)
+        facts = SearchFacts({"twice.py": job.source}, Suspicion({}), Failure(), selector)
+        search._accept = Acceptance(BACKEND, trial, facts, search._ledger, (), traces, (), traces)
+        assert search._retry_slow(trial, selector, trial.deadline) is settled
     assert len(search._ledger.found) == kept
 
 
@@ -117,9 +122,8 @@ def test_what_there_was_no_time_to_be_patient_with_is_not_settled(bench: Open) -
     project = bench({"test_no.py": "def test_no():\n    assert False\n"})
     source = PythonSource.read("m.py", b"def f():\n    return 1\n")
     search = Search(project.request(seconds=0.0), BACKEND)
-    search._singles = [Proposal(0, source, source.units[0], Edit(0, 0, "", "test"), 0.5, 1)]
-    search._ledger.marks = {0: LATE}
-    assert not search._retry_slow(trial_of(project), TestSelector((), []))
+    search._queue.add(SLOW, Proposal(0, source, source.units[0], Edit(0, 0, "", "test"), 0.5, 1))
+    assert not search._retry_slow(trial_of(project), TestSelector((), []), 0.0)
 
 
 @pytest.mark.parametrize(
@@ -171,15 +175,15 @@ def test_a_candidate_may_not_make_a_database_in_the_tree(bench: Open) -> None:
     assert [(one.outcome, one.kind) for one in found] == [("failed", "PermissionError"), ("passed", "")]
 
 
-@pytest.mark.parametrize(("size", "heard", "renewed"), [(PAGE // 4, 3, True), (PAGE, 0, False)])
-def test_a_child_with_more_to_say_than_there_is_room_for_is_renewed(size: int, heard: int, renewed: bool) -> None:
+@pytest.mark.parametrize(("size", "received", "renewed"), [(PAGE // 4, 3, True), (PAGE, 0, False)])
+def test_a_child_with_more_to_say_than_there_is_room_for_is_renewed(size: int, received: int, renewed: bool) -> None:
     def body(say: Callable[..., None], folder: str) -> None:
         for number in range(5):
             say(number=number, text="x" * size)
 
     found: list[int] = []
-    turn = Children((), 1).run(body, lambda said: found.append(said["number"]))
-    assert (found, turn.renewed) == (list(range(heard)), renewed)
+    turn = Children((), 1).run(body, lambda message: found.append(message["number"]))
+    assert (found, turn.renewed) == (list(range(received)), renewed)
 
 
 class _Unlucky(Search):
@@ -205,7 +209,7 @@ def test_what_was_found_before_too_many_workers_were_lost_is_offered(bench: Open
         search.run()
 
 
-def test_what_watching_told_is_known_to_the_workers_that_follow(bench: Open) -> None:
+def test_what_watching_showed_is_known_to_the_workers_that_follow(bench: Open) -> None:
     project = bench(
         {
             "note.py": "def note(n):\n    return n + 2\n",
@@ -325,8 +329,8 @@ def test_warnings_that_the_project_takes_for_errors_are_errors(bench: Open) -> N
             "test_twice.py": "from twice import twice\n\n\ndef test_twice(tmp_path):\n    assert twice(3) == 6\n",
         }
     )
-    told = "warnings.warn({!r}) or n * 2"
-    changes = [("n + 1", "n * 2"), ("n + 1", told.format("old")), ("n + 1", told.format("all fine"))]
+    reported = "warnings.warn({!r}) or n * 2"
+    changes = [("n + 1", "n * 2"), ("n + 1", reported.format("old")), ("n + 1", reported.format("all fine"))]
     assert [result.outcome for result in results(project, "twice.py", changes)] == ["passed", "failed", "passed"]
 
 

@@ -130,7 +130,7 @@ def test_what_is_of_an_unknown_type_stays_what_was_recorded_and_gathered_argumen
     assert random_inputs(use, []) == []
 
 
-def test_a_literal_leaves_room_for_what_stands_beside_it() -> None:
+def test_a_literal_leaves_room_for_what_stands_next_to_it() -> None:
     def use(size: int | Literal["auto"], mode: Literal["a", "b"] | None) -> None: ...
 
     inputs = random_inputs(use, [(5, "a"), (3, None)])

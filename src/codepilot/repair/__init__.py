@@ -4,24 +4,36 @@ from codepilot.repair.localise import Ages
 from codepilot.repair.mutation.score import MutationScore, mutation_score
 from codepilot.repair.protocol import Candidate, Progress, SearchRequest, SearchResult
 from codepilot.repair.python.backend import PythonBackend
-from codepilot.repair.regression.inputs import Witnesses, WitnessRequest, find_witnesses, nearby_tests
+from codepilot.repair.python.obstacles import obstacle
+from codepilot.repair.regression.inputs import (
+    DistinguishingInputs,
+    DistinguishingRequest,
+    find_distinguishing_inputs,
+    nearby_tests,
+)
 from codepilot.repair.regression.writer import Unwritable, Written, write_test
 from codepilot.repair.search import run_search
+from codepilot.repair.spread import FunctionSpread, Spread, Variants, measure_spread
 
 __all__ = [
     "Ages",
     "Candidate",
+    "DistinguishingInputs",
+    "DistinguishingRequest",
+    "FunctionSpread",
     "MutationScore",
     "Progress",
     "SearchRequest",
     "SearchResult",
+    "Spread",
     "Unwritable",
-    "WitnessRequest",
-    "Witnesses",
+    "Variants",
     "Written",
-    "find_witnesses",
+    "find_distinguishing_inputs",
+    "measure_spread",
     "mutation_score",
     "nearby_tests",
+    "obstacle",
     "search",
     "write_test",
 ]

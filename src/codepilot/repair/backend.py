@@ -1,4 +1,4 @@
-"""What a programming language brings to the search. `python/` implements it; the core knows no language."""
+"""The interface of a programming language to the search. `python/` implements it; the core knows no language."""
 
 from __future__ import annotations
 
@@ -24,14 +24,17 @@ class Failure:
     frames: tuple[tuple[str, int], ...] = ()
     expected: tuple[str, ...] = ()
     """Texts that the failing tests spell out."""
+    literals: tuple[str, ...] = ()
+    """All literals of the failing tests, as they are shown."""
 
     @classmethod
-    def of(cls, failing: Sequence[TestTrace], expected: tuple[str, ...]) -> Failure:
+    def of(cls, failing: Sequence[TestTrace], expected: tuple[str, ...], literals: tuple[str, ...]) -> Failure:
         return cls(
             tuple(dict.fromkeys(trace.exception for trace in failing if trace.exception)),
             tuple(trace.message for trace in failing),
             tuple(place for trace in failing for place in trace.frames),
             expected,
+            literals,
         )
 
 
@@ -57,14 +60,17 @@ class LanguageBackend(Protocol):
     def read(self, path: str, data: bytes) -> Source:
         """Parse a file; `Unreadable` if it cannot be edited safely."""
 
+    def unparsed(self, log: str, project: Project) -> str:
+        """The place at which a file does not parse, from the log of loading the tests; empty if all parse."""
+
     def judging_files(self, tests: Sequence[str], runner: str) -> Callable[[str], bool]:
         """Tells which files judge a repair (tests and their configuration): those are never edited."""
 
     def test_file(self, test: str) -> str:
         """The file of a test, or what the runner names instead."""
 
-    def expected_texts(self, read: Callable[[str], bytes], tests: Sequence[str]) -> tuple[str, ...]:
-        """String literals in the source of the tests; `read` gives a file."""
+    def expected(self, read: Callable[[str], bytes], tests: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """String literals in the source of the tests, and all literals as they are shown; `read` gives a file."""
 
     def candidates(self, facts: SearchFacts, wanted: Callable[[Source, Unit | None], bool]) -> Iterator[Proposal]:
         """Single edits of wanted functions (None: of what is outside of functions), the likeliest first."""
@@ -76,6 +82,18 @@ class LanguageBackend(Protocol):
 
     def documented_examples(self, proposal: Proposal) -> tuple[tuple[str, str], ...]:
         """Examples in the documentation of the file's functions: calls and results, the edited function's first."""
+
+    def general_rivals(self, proposal: Proposal) -> Iterator[Edit]:
+        """The edit with a general condition in place of each special case that it brings in."""
+
+    def same_edit_elsewhere(self, proposal: Proposal) -> Edit | None:
+        """The edit made at every place of the file that has the same text."""
+
+    def special_case(self, proposal: Proposal, literals: frozenset[str]) -> str:
+        """The literal of the tests for which the edit makes a special case; empty if it does not."""
+
+    def contrast(self, read: Callable[[str], bytes], test: str, passing: Sequence[str]) -> tuple[str, ...]:
+        """Assertions of passing tests of the same file on the function that a failing test calls."""
 
     def name_use(self, unit: Unit | None, edit: Edit) -> int:
         """1 if the edit uses a name of the function that nothing used before, -1 if it leaves one unused, else 0."""

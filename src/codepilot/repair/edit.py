@@ -133,10 +133,10 @@ class Unit(ABC):
 
     @abstractmethod
     def message(self) -> dict[str, Any]:
-        """What a worker needs to know in order to replace the function."""
+        """The data that a worker needs to replace the function."""
 
     def holds(self, edit: Edit) -> bool:
-        """Whether the edit lies in the function, so that replacing it makes the whole change."""
+        """True if the edit lies in the function, so that replacing it makes the whole change."""
         return self.start <= edit.start and edit.end <= self.end
 
 

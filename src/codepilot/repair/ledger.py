@@ -1,4 +1,4 @@
-"""What a search has done so far: its plausible candidates, the outcome of single edits, and both as resumable state."""
+"""The record of a search: its plausible candidates, the outcome of single edits, and both as resumable state."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from codepilot.core.contract import JsonObject, canonical_json
 from codepilot.repair.backend import SearchFacts
 from codepilot.repair.edit import Edit, Proposal, Sources
 from codepilot.repair.messages import Evidence, TrialResult
-from codepilot.repair.rank import Plausible, rank
+from codepilot.repair.rank import Objection, Plausible, explain, rank
 
 SURE = 0.7
 """The confidence that makes up for changed behaviour on inputs of passing tests."""
 FURTHER, CRASHED, LATE, RELOADS, PLAIN = "+", "x", "t", "d", "."
 """Marks: a single edit came further than the base, crashed, timed out, needs a reload, or did nothing special."""
+_MOST_REJECTED = 24
 _MARKS = frozenset((FURTHER, CRASHED, LATE, RELOADS, PLAIN))
 T = TypeVar("T")
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,}")
@@ -35,14 +36,16 @@ class Ledger:
     tried: int = 0
     trying_sec: float = 0.0
     synthesised: bool = False
-    """Whether synthesis is done."""
+    """True if synthesis is done."""
     found: list[Plausible] = field(default_factory=list)
+    rejected: dict[str, str] = field(default_factory=dict)
+    """Changes that satisfy the targets, each with a passing test that it breaks."""
     marks: dict[int, str] = field(default_factory=dict)
     """The outcome of single edits, by position."""
     task: str = ""
     """Identifies the engine and the targets."""
     ended: bool = False
-    """Whether the search came to its own end."""
+    """True if the search came to its own end."""
 
     def count(self, results: Mapping[int, TrialResult], seconds: float) -> None:
         self.tried += sum(result.outcome != "reload" for result in results.values())
@@ -51,10 +54,20 @@ class Ledger:
     def has(self, path: str, content: bytes) -> bool:
         return any(one.patched == content and one.proposal.source.path == path for one in self.found)
 
+    def reject(self, proposal: Proposal, test: str) -> None:
+        """Note a candidate that satisfies the targets and breaks another test."""
+        if len(self.rejected) < _MOST_REJECTED:
+            self.rejected.setdefault(explain(proposal), test)
+
+    @property
+    def offered(self) -> list[Plausible]:
+        """The candidates without an objection."""
+        return [one for one in self.found if one.objection is None]
+
     def acceptable(self) -> list[Plausible]:
         """Candidates that the search may end with: trusted ones, else those of high confidence."""
-        trusted = [one for one in self.found if one.trusted]
-        return trusted or [ranked.one for ranked in rank(self.found) if ranked.confidence >= SURE]
+        trusted = [one for one in self.offered if one.trusted]
+        return trusted or [ranked.one for ranked in rank(self.offered) if ranked.confidence >= SURE]
 
     def state(self) -> JsonObject:
         return {
@@ -66,6 +79,7 @@ class Ledger:
             "trying_sec": self.trying_sec,
             "synthesised": self.synthesised,
             "plausible": [record(one) for one in self.found],
+            "rejected": {**self.rejected},
             "marks": marks_text(self.marks),
         }
 
@@ -78,6 +92,7 @@ class Ledger:
         self.trying_sec = _typed(state.get("trying_sec"), float, 0.0)
         self.marks = marks_of(_typed(state.get("marks"), str, ""))
         self.synthesised = state.get("synthesised") is True
+        self.rejected = {str(change): str(test) for change, test in _typed(state.get("rejected"), dict, {}).items()}
         self._revive(state, sources, refused)
 
     def take_over(self, state: JsonObject, sources: Sources, refused: Sequence[bytes]) -> None:
@@ -112,8 +127,9 @@ def record(one: Plausible) -> JsonObject:
         "base": _digest(proposal.source.data),
         "edit": asdict(proposal.edit),
         "proposal": [proposal.position, proposal.score, proposal.line, proposal.after, proposal.overfit_penalty],
-        "evidence": asdict(one.evidence),
+        "evidence": {**asdict(one.evidence), "lost": list(one.evidence.lost)},
         "facts": [one.covering_tests, one.also_fixed, one.lines_run, one.name_use],
+        "doubts": [list(one.objection) if one.objection else None, one.leaves, one.rival_of],
     }
 
 
@@ -121,16 +137,19 @@ def revive(row: Any, sources: Sources) -> Plausible | None:
     """A plausible candidate from its row; None if it does not fit the files."""
     try:
         source = sources[row["path"]]
-        edit, evidence = Edit(**row["edit"]), Evidence(**row["evidence"])
+        edit = Edit(**row["edit"])
+        evidence = Evidence(**{**row["evidence"], "lost": tuple(row["evidence"]["lost"])})
         patched = source.apply(edit) if row["base"] == _digest(source.data) else None
         position, score, line, after, penalty = row["proposal"]
+        objection, leaves, rival_of = row["doubts"]
+        doubts = Objection(*objection) if objection else None, str(leaves), int(rival_of)
         covering, fixed, lines_run, name_use = row["facts"]
     except (KeyError, TypeError, ValueError):
         return None
     if patched is None:
         return None
     proposal = Proposal(position, source, source.unit_at(edit.start), edit, score, line, after, penalty)
-    return Plausible(proposal, patched, covering, fixed, evidence, lines_run, name_use)
+    return Plausible(proposal, patched, covering, fixed, evidence, lines_run, name_use, *doubts)
 
 
 # --- marks ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What the search and a worker inside the sandbox tell each other. Everything a worker sends is hostile input.
+"""The messages between the search and a worker inside the sandbox. A worker's messages are hostile input.
 
 Values from a worker have the types that were asked for, are in range, and are bounded; else `ProtocolError`.
 """
@@ -88,7 +88,7 @@ class TrialResult:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What speaks for a candidate beside its tests: documentation, and its behaviour on further inputs."""
+    """Evidence for a candidate besides its tests: documentation, and its behaviour on further inputs."""
 
     examples: int = 0
     """Examples that the documentation gives."""
@@ -103,10 +103,12 @@ class Evidence:
     """The share of inputs like those of the failing tests that crash."""
     new_types: float = 0.0
     """The share of results of a type that neither the annotation nor any result before has."""
+    lost: tuple[int, ...] = ()
+    """Which of the examples hold on the base and not with the candidate."""
 
 
 UNKNOWN = Evidence(unchanged=0.0)
-"""Where a candidate ended what was to examine it: nothing speaks for it then."""
+"""The evidence for a candidate that ended the process that examined it: none."""
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
@@ -138,6 +140,7 @@ def evidence_of(message: Mapping[str, Any], asked: int) -> Evidence:
         share(message.get("new_crashes")),
         share(message.get("crash_rate")),
         share(message.get("new_types")),
+        tuple(at for at in wholes(message.get("lost")) if at < asked),
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from codepilot.core.contract import JsonObject
+from codepilot.core.suspect import RefutedRepair, SuspectTest
 from codepilot.core.text import decoded
 from codepilot.executor import Executor
 from codepilot.project import Project, SuiteRun
@@ -90,3 +91,7 @@ class SearchResult:
     trying_sec: float = 0.0
     """The part of the seconds in which candidates were tried: the rest is loading, tracing and examining."""
     reason: str = ""
+    rejected: tuple[RefutedRepair, ...] = ()
+    """Changes that make the targets pass and are no repair."""
+    suspect: SuspectTest | None = None
+    """The failing test, if it may be wrong."""

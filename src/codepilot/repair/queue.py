@@ -61,6 +61,8 @@ RELOAD = Retry()
 """The project must be loaded anew for them, which only their trial has shown."""
 SLOW = Retry(patience=12.0, batch=10, most=200)
 """They did not end within their budget, as most endless loops do not; slow is not wrong."""
+EARLY = 16
+"""How many of those are tried again before expressions are synthesised: the likeliest come first."""
 SLOWEST = Retry(patience=200.0, batch=2, most=40, share=0.3)
 """They did not end then either: a test that fails at once on the base may take long when it passes."""
 
@@ -69,8 +71,9 @@ class RetryQueue:
     """Candidates that one trial did not settle.
 
     The rule: a candidate waits in the line of its reason. For each `RELOAD_EVERY` candidates tried, one that needs a
-    reload gets its turn. When the other single edits are used up, the lines are tried in the order of their cost:
-    `RELOAD`, then `SLOW`, then `SLOWEST`; one that times out in `SLOW` moves on to `SLOWEST`.
+    reload gets its turn. After the likeliest single edits, `EARLY` of `SLOW` do. When the single edits are used up, the
+    lines are tried in the order of their cost: `RELOAD`, `SLOW`, `SLOWEST`; one that times out in `SLOW` moves on to
+    `SLOWEST`.
     """
 
     def __init__(self) -> None:

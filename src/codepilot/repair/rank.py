@@ -14,14 +14,14 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from codepilot.repair.edit import Proposal, Source
 from codepilot.repair.messages import Evidence
 from codepilot.repair.protocol import Candidate
 
 WEIGHTS: dict[str, float] = json.loads(Path(__file__).with_name("confidence.json").read_text("utf-8"))
-"""What each feature adds to the log-odds; `bias` is where they begin."""
+"""The weight of each feature in the log-odds; `bias` is the intercept."""
 FEATURES: dict[str, str] = {
     "cluster_share": "the weight of its behaviour cluster among all clusters",
     "clusters": "log2 of the number of behaviour clusters",
@@ -60,8 +60,20 @@ _RETYPED = 0.5
 """The factor for one whose results are all of a type that the function never had."""
 _NAME_USE = {1: 1.5, 0: 1.0, -1: 0.6}
 """The factor for one that uses an unused name, or leaves one unused."""
+_SPECIAL = 0.5
+"""The factor for an equality with a number where a comparison passes the same tests and does something else."""
+UNSURE = 0.6
+"""The most confidence in a candidate that a rival or a failing test puts in doubt: less than a confirmation needs."""
 _LITERAL = re.compile(r"(?<![\w.])(?:\d+(?:\.\d+)?|'[^']+'|\"[^\"]+\")")
 _HARMLESS = frozenset({"0", "1", "-1", "2"})
+
+
+class Objection(NamedTuple):
+    """Why a candidate that passed its tests is no repair."""
+
+    kind: Literal["special_case", "example", "sibling"]
+    text: str
+    """The requirement that it does not satisfy."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +91,22 @@ class Plausible:
     """How many lines the targets run."""
     name_use: int = 0
     """1 if it uses an unused name of the function, -1 if it leaves one unused."""
+    objection: Objection | None = None
+    """Why it is not offered."""
+    leaves: str = ""
+    """A test of the same function that still fails, for a reason that may lie elsewhere."""
+    rival_of: int = -1
+    """The position of the special case that this candidate generalises."""
+
+    @property
+    def explanation(self) -> str:
+        left = f"; {self.leaves} still fails" if self.leaves else ""
+        return explain(self.proposal) + left
+
+    @property
+    def against_test(self) -> bool:
+        """True if the objection speaks against the failing test."""
+        return self.objection is not None and self.objection.kind != "sibling"
 
     @property
     def coverage(self) -> float:
@@ -87,7 +115,7 @@ class Plausible:
 
     @property
     def trusted(self) -> bool:
-        """Whether it keeps the documentation's examples, and nearly all results on inputs like those of passing tests.
+        """True if it keeps the documentation's examples, and nearly all results on inputs like those of passing tests.
 
         The search goes on until it has found one like that.
         """
@@ -111,7 +139,7 @@ class Ranked(NamedTuple):
             original=proposal.source.data,
             patched=self.one.patched,
             template=proposal.edit.template,
-            rationale=explain(proposal),
+            rationale=self.one.explanation,
             confidence=self.confidence,
             position=proposal.position,
             features=self.features,
@@ -129,7 +157,9 @@ def rank(found: Sequence[Plausible]) -> list[Ranked]:
         return []
     places = Counter((one.proposal.source.path, one.proposal.line) for one in found)
     best = _best(found)
+    special, doubtful = _rivals(found)
     weights = {id(one): _weight(one, places, best[one.proposal.function]) for one in found}
+    weights.update({id(one): _SPECIAL * weights[id(one)] for one in found if one.proposal.position in special})
     clusters = _clusters(found, weights)
     total = sum(clusters.values())
     ordered = sorted(found, key=lambda one: (-clusters[_cluster(one)], -weights[id(one)], one.proposal.position))
@@ -137,8 +167,21 @@ def rank(found: Sequence[Plausible]) -> list[Ranked]:
     for one in _leaders_first(ordered):
         share = clusters[_cluster(one)] / total if total else 0.0
         features = _features(one, share, len(clusters), _needless_crashes(one, best[one.proposal.function]))
-        ranked.append(Ranked(one, confidence(features), features))
+        most = UNSURE if one.leaves or one.proposal.position in doubtful else 1.0
+        ranked.append(Ranked(one, min(most, confidence(features)), features))
     return ranked
+
+
+def _rivals(found: Sequence[Plausible]) -> tuple[set[int], set[int]]:
+    """The positions of special cases that behave unlike a general rival, and of these and their rivals."""
+    by_position = {one.proposal.position: one for one in found}
+    special, doubtful = set[int](), set[int]()
+    for rival in found:
+        one = by_position.get(rival.rival_of)
+        if one is not None and (not rival.evidence.behaviour or _cluster(rival) != _cluster(one)):
+            special.add(one.proposal.position)
+            doubtful |= {one.proposal.position, rival.proposal.position}
+    return special, doubtful
 
 
 def _features(one: Plausible, share: float, clusters: int, crash_rate: float) -> dict[str, float]:
@@ -233,7 +276,7 @@ def _needless_crashes(one: Plausible, best: Evidence) -> float:
 
 
 def _special_cases(source: Source, new: str, old: str) -> bool:
-    """Whether the edit brings in a literal that the file does not have: it may be a special case of the tests."""
+    """True if the edit brings in a literal that the file does not have: it may be a special case of the tests."""
     known = source.constants | _HARMLESS
     brought = set(_LITERAL.findall(new)) - set(_LITERAL.findall(old))
     return any(literal not in known and literal.replace('"', "'") not in known for literal in brought)

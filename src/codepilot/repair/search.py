@@ -9,25 +9,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from codepilot.core.artifacts import TestStatus
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.suspect import SuspectTest
+from codepilot.repair.acceptance import Acceptance
 from codepilot.repair.backend import Failure, LanguageBackend, SearchFacts
 from codepilot.repair.edit import PROPOSED, Proposal
 from codepilot.repair.ledger import CRASHED, FURTHER, LATE, PLAIN, RELOADS, Ledger, order_digest, paths_of, task_digest
 from codepilot.repair.localise import TestTrace, localise, newest_first
-from codepilot.repair.messages import Job, Selection, TrialResult
+from codepilot.repair.messages import TrialResult
 from codepilot.repair.pairs import pairs
 from codepilot.repair.protocol import Progress, SearchRequest, SearchResult
-from codepilot.repair.queue import RELOAD, SLOW, SLOWEST, Retry, RetryQueue, interleaved, numbered, proposed
-from codepilot.repair.rank import Plausible, explain, rank
+from codepilot.repair.queue import EARLY, RELOAD, SLOW, SLOWEST, Retry, RetryQueue, interleaved, numbered, proposed
+from codepilot.repair.rank import rank
 from codepilot.repair.selection import (
     TestSelector,
     add_import_time,
     choose_tests,
     needs_reload,
+    nothing_to_edit,
     read_sources,
     resolve,
     without_judging_files,
 )
+from codepilot.repair.suspect import refuted, suspect_of, suspicious
 from codepilot.repair.trial import PendingTrial, Trial, WorkersLost
 
 ENOUGH = 6
@@ -42,13 +47,14 @@ MAX_ALSO_FAILING = 40
 BATCH_SEC = 0.8
 BATCHES = (32, 1024)
 REPORT_SEC = 0.2
-PATIENCE = 12.0
-"""The multiple of its budget that a candidate gets before it is kept."""
+DOUBTED_SEC = 20.0
+"""How long retries and pairs of edits take where the failing test itself may be wrong."""
+MAX_REPEATED = 200
 SYNTHESISE_AFTER = 3000
 """Single edits tried before expressions are synthesised for what is missing."""
 SYNTHESIS_SEC, SYNTHESIS_SHARE = 24.0, 0.4
 SYNTHESISED = 1 << 30
-"""Where the positions of synthesised edits begin: they have no place among the single edits."""
+"""The first position of synthesised edits, behind those of all single edits."""
 SINGLES = 20_000
 """Single edits tried before pairs of them."""
 
@@ -69,7 +75,10 @@ class Search:
         self._ledger = Ledger()
         self._exhausted = False
         self._satisfied = False
-        self._also_failing: tuple[str, ...] = ()
+        self._unfit = ""
+        self._targets: Sequence[str] = ()
+        self._traces: Sequence[TestTrace] = ()
+        self._others: frozenset[str] = frozenset()
         self._singles: list[Proposal] = []
         self._queue = RetryQueue()
         self._best = (0, "")
@@ -98,12 +107,16 @@ class Search:
         ) as trial:
             self._report()
             trial.start()
-            traces = self._trace(trial, targets, others)
+            traces = self._trace(trial, targets, (*others, *failing_too))
             failing = [trace for trace in traces if trace.test in targets and not trace.passed]
             if not failing:
                 return self._nothing_fails(traces, targets)
-            self._also_failing = tuple(test for test in failing_too if test in trial.collected)
+            self._targets, self._traces, self._others = targets, traces, frozenset(others)
+            also_failing = tuple(test for test in failing_too if test in trial.collected)
             facts = self._facts(trial, traces, failing)
+            self._accept = Acceptance(
+                backend, trial, facts, self._ledger, request.refused, failing, also_failing, traces
+            )
             self._ledger.digest = order_digest(facts, [trace.test for trace in failing], request.proposed)
             self._ledger.resume(request.state, facts.sources, request.refused)
             reload = partial(needs_reload, trial.import_time, failing)
@@ -118,16 +131,27 @@ class Search:
                     raise
             self._phase, self._ledger.ended = "ended", True
             self._report()
-        return self._result()
+            suspect = self._suspect(targets, traces)
+        return self._result(suspect=suspect)
+
+    def _suspect(self, targets: Sequence[str], traces: Sequence[TestTrace]) -> SuspectTest | None:
+        """The failing test, if it may be wrong."""
+        if not suspicious(self._ledger, targets, traces):
+            return None
+        test, baseline = targets[0], self._request.baseline
+        named = next((one for one in self._request.targets if test.startswith(one)), self._request.targets[0])
+        failure = next(iter(baseline.cases[test].message.splitlines()), "") if test in baseline.cases else ""
+        siblings = self._backend.contrast(self._read, test, baseline.having(TestStatus.PASSED))
+        return suspect_of(named, refuted(self._ledger), failure, siblings)
 
     def _read(self, path: str) -> bytes:
         return self._request.executor.read_file(self._request.workspace, path)
 
     def _has_other_answer(self, targets: tuple[str, ...]) -> bool:
-        """Whether an ended search for the same targets left another answer than the refused ones."""
+        """True if an ended search for the same targets left another answer than the refused ones."""
         request, ledger = self._request, self._ledger
         ledger.task = task_digest(targets)
-        left = read_sources(self._backend.read, self._read, paths_of(request.state))
+        left, _ = read_sources(self._backend.read, self._read, paths_of(request.state))
         ledger.take_over(request.state, left, request.refused)
         return bool(ledger.acceptable())
 
@@ -155,12 +179,14 @@ class Search:
         suspicion = localise(without_judging_files(traces, judging), targets)
         loaded = {path: lines for path, lines in trial.import_time.items() if not judging(path)}
         asked = [path for path, _ in request.proposed if not judging(path)]
-        sources = read_sources(backend.read, self._read, dict.fromkeys([*asked, *suspicion.lines, *loaded]))
+        paths = dict.fromkeys([*asked, *suspicion.lines, *loaded])
+        sources, unread = read_sources(backend.read, self._read, paths)
+        self._unfit = nothing_to_edit(failing, judging, unread)
         suspicion = newest_first(add_import_time(suspicion, sources, loaded), sources, request.ages)
         return SearchFacts(
             sources,
             suspicion,
-            Failure.of(failing, backend.expected_texts(self._read, targets)),
+            Failure.of(failing, *backend.expected(self._read, targets)),
             TestSelector(targets, traces),
         )
 
@@ -171,23 +197,40 @@ class Search:
         begun = time.monotonic()
         left = self._try_all(trial, first, selector, begun + SYNTHESIS_SHARE * (self._deadline - begun))
         if not self._ledger.synthesised and not self._satisfied:
+            early = 0.1 * (self._deadline - time.monotonic())
+            self._retry(trial, selector, SLOW, time.monotonic() + early, EARLY)
             self._synthesise(trial, facts)
         second = self._noted(itertools.islice(proposals, SINGLES - SYNTHESISE_AFTER))
         self._try_all(trial, itertools.chain(left, first, second), selector)
         ended = self._exhausted
-        self._retry_reloads(trial, selector)
-        settled = self._retry_slow(trial, selector)
+        doubted = suspicious(self._ledger, self._targets, self._traces)
+        until = time.monotonic() + DOUBTED_SEC if doubted else self._deadline
+        self._retry_reloads(trial, selector, until)
+        settled = self._retry_slow(trial, selector, until)
         self._exhausted = False
         if ended and not self._ledger.acceptable():
-            further = itertools.chain(pairs(self._singles, self._ledger.marks, len(self._singles)), proposals)
-            self._try_all(trial, numbered(further, len(self._singles)), selector)
-            self._retry_reloads(trial, selector)
+            further = itertools.chain(
+                self._repeated(), pairs(self._singles, self._ledger.marks, len(self._singles)), proposals
+            )
+            self._try_all(trial, numbered(further, len(self._singles)), selector, until)
+            self._retry_reloads(trial, selector, until)
             settled = settled and not self._queue.waiting(RELOAD) and time.monotonic() < self._deadline
             self._exhausted = self._exhausted and settled
+
+    def _repeated(self) -> Iterator[Proposal]:
+        """Single edits that came further than the base, made at all places with the same text."""
+        hopeful = [one for one in self._singles if self._ledger.marks.get(one.position) == FURTHER]
+        for one in hopeful[:MAX_REPEATED]:
+            edit = self._backend.same_edit_elsewhere(one)
+            if edit is not None:
+                unit = one.unit if one.unit is not None and one.unit.holds(edit) else None
+                yield replace(one, edit=edit, unit=unit)
 
     def _noted(self, proposals: Iterator[Proposal]) -> Iterator[Proposal]:
         for proposal in proposals:
             self._singles.append(proposal)
+            if proposal.position < self._ledger.position and self._ledger.marks.get(proposal.position) == LATE:
+                self._queue.add(SLOW, proposal)  # it timed out before the search was interrupted
             yield proposal
 
     def _synthesise(self, trial: Trial, facts: SearchFacts) -> None:
@@ -198,7 +241,7 @@ class Search:
         for proposal in self._backend.synthesise(trial, facts, seconds, SYNTHESISED, enough):
             self._ledger.trying_sec += time.monotonic() - begun
             if time.monotonic() < self._deadline and len(self._ledger.acceptable()) < ENOUGH:
-                self._keep(trial, replace(proposal, after=self._ledger.position), facts.selector)
+                self._accept.keep(replace(proposal, after=self._ledger.position))
             begun = time.monotonic()
         self._ledger.tried += trial.synthesised
         self._ledger.trying_sec += time.monotonic() - begun
@@ -213,24 +256,23 @@ class Search:
             return self._queue.take(RELOAD, self._queue.waiting(RELOAD))
         return self._queue.due(len(batch))
 
-    def _retry_reloads(self, trial: Trial, selector: TestSelector) -> None:
+    def _retry_reloads(self, trial: Trial, selector: TestSelector, until: float) -> None:
         linger = time.monotonic() + LINGER_SEC if self._ledger.acceptable() else math.inf
-        self._retry(trial, selector, RELOAD, min(self._deadline, linger))
+        self._retry(trial, selector, RELOAD, min(until, linger))
 
-    def _retry_slow(self, trial: Trial, selector: TestSelector) -> bool:
+    def _retry_slow(self, trial: Trial, selector: TestSelector, until: float) -> bool:
         """Try those that timed out again, with patience. Whether all of them are settled."""
-        for at, mark in sorted(self._ledger.marks.items()):
-            if mark == LATE and at < len(self._singles):
-                self._queue.add(SLOW, self._singles[at])
         for reason in (SLOW, SLOWEST):
             if reason is SLOW or not self._ledger.acceptable():
                 now = time.monotonic()
-                self._retry(trial, selector, reason, now + reason.share * (self._deadline - now))
+                self._retry(trial, selector, reason, now + reason.share * (until - now))
         return not self._queue.waiting(SLOW) and not self._queue.waiting(SLOWEST)
 
-    def _retry(self, trial: Trial, selector: TestSelector, reason: Retry, until: float) -> None:
+    def _retry(
+        self, trial: Trial, selector: TestSelector, reason: Retry, until: float, most: int | None = None
+    ) -> None:
         """Try what waits for this reason, as far as the search would have come to it."""
-        left = reason.most
+        left = most or reason.most
         while left > 0 and self._queue.waiting(reason) and time.monotonic() < until:
             batch = [one for one in self._queue.take(reason, min(left, reason.batch)) if not self._enough(one)]
             left -= len(batch)
@@ -248,7 +290,7 @@ class Search:
         for proposal in batch:
             result = results.get(proposal.position)
             hopeful = result is not None and result.outcome == "passed" and not self._enough(proposal)
-            if result is None or (hopeful and not self._keep(trial, proposal, selector, reason.patience)):
+            if result is None or (hopeful and not self._accept.keep(proposal, reason.patience)):
                 self._queue.add(reason, proposal)
             elif reason is SLOW and result.outcome == "timeout":
                 self._queue.add(SLOWEST, proposal)
@@ -316,10 +358,14 @@ class Search:
                 return batch[at:]
             if result.outcome == "passed":
                 enough = enough or self._enough(proposal)
-                if not enough and not self._keep(trial, proposal, selector):
+                if not enough and not self._accept.keep(proposal):
                     return batch[at:]
             elif result.outcome == "reload":
                 self._queue.add(RELOAD, proposal)
+            elif result.outcome == "timeout" and proposal.position < len(self._singles):
+                self._queue.add(SLOW, proposal)
+            elif result.outcome == "failed" and result.test in self._others:
+                self._ledger.reject(proposal, result.test or "")
             self._ledger.position = max(self._ledger.position, proposal.position + 1)
             if result.outcome == "passed":
                 self._report()
@@ -327,7 +373,7 @@ class Search:
         return []
 
     def _enough(self, proposal: Proposal) -> bool:
-        """Whether the search would have ended before it came to this candidate."""
+        """True if the search would have ended before it came to this candidate."""
         acceptable = self._ledger.acceptable()
         if not acceptable:
             return len(self._ledger.found) >= 4 * ENOUGH
@@ -357,7 +403,7 @@ class Search:
         return trial.judge([job]).get(job.number)
 
     def _mark(self, result: TrialResult) -> str:
-        """Whether the candidate came further than the base, or crashed where that did not."""
+        """True if the candidate came further than the base, or crashed where that did not."""
         base = self._base
         if result.outcome in ("timeout", "reload"):
             return LATE if result.outcome == "timeout" else RELOADS
@@ -368,35 +414,6 @@ class Search:
         crashed = result.kind not in ("AssertionError", base.kind)
         return CRASHED if result.outcome not in ("failed", "passed") or crashed else PLAIN
 
-    def _keep(self, trial: Trial, proposal: Proposal, selector: TestSelector, patience: float = PATIENCE) -> bool:
-        """Keep a candidate if it breaks none of all the tests there is time for. False if there was no time."""
-        job = selector.job(proposal, everything=True)
-        content = job.content
-        if content is None or content in self._request.refused or self._ledger.has(proposal.source.path, content):
-            return True
-        result = trial.confirm(job, max(PATIENCE, patience))
-        if result is not None and result.outcome == "passed":
-            also_fixed = self._also_fixed(trial, job)
-            evidence = trial.examine(selector.job(proposal), self._backend.documented_examples(proposal))
-            self._ledger.found.append(
-                Plausible(
-                    proposal,
-                    content,
-                    selector.covering_tests(proposal),
-                    also_fixed,
-                    evidence,
-                    selector.lines_run,
-                    self._backend.name_use(proposal.unit, proposal.edit),
-                )
-            )
-        return result is not None
-
-    def _also_fixed(self, trial: Trial, job: Job) -> int:
-        """How many of the other failing tests pass with the candidate too."""
-        selections = (Selection((test,), thorough=True) for test in self._also_failing)
-        jobs = [replace(job, number=number, selection=one) for number, one in enumerate(selections)]
-        return sum(result.outcome == "passed" for result in trial.judge(jobs, PATIENCE).values()) if jobs else 0
-
     # --- reporting --------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
@@ -405,13 +422,14 @@ class Search:
 
     def _report(self) -> None:
         self._reported = time.monotonic()
-        if self._best[0] != len(self._ledger.found):
-            self._best = len(self._ledger.found), explain(rank(self._ledger.found)[0].one.proposal)
+        offered = self._ledger.offered
+        if self._best[0] != len(offered):
+            self._best = len(offered), rank(offered)[0].one.explanation
         self._request.on_progress(
             Progress(
                 position=self._ledger.position,
                 tried=self._ledger.tried,
-                plausible=len(self._ledger.found),
+                plausible=len(offered),
                 per_sec=round(self._ledger.tried / max(1e-6, self._ledger.trying_sec), 1),
                 left_sec=round(max(0.0, self._deadline - self._reported), 1),
                 best=self._best[1],
@@ -420,10 +438,11 @@ class Search:
             )
         )
 
-    def _result(self, reason: str = "") -> SearchResult:
-        ordered = rank(self._ledger.found)
+    def _result(self, reason: str = "", suspect: SuspectTest | None = None) -> SearchResult:
+        ordered = rank(self._ledger.offered)
         if not reason and not ordered:
-            reason = "no template gives a repair" if self._exhausted else "the time was used up"
+            spent = "no template gives a repair" if self._exhausted else "the time was used up"
+            reason = spent if self._ledger.tried else self._unfit or spent
         return SearchResult(
             candidates=tuple(ranked.candidate for ranked in ordered),
             tried=self._ledger.tried,
@@ -431,4 +450,6 @@ class Search:
             seconds=time.monotonic() - self._started,
             trying_sec=self._ledger.trying_sec,
             reason=reason,
+            rejected=refuted(self._ledger),
+            suspect=suspect,
         )

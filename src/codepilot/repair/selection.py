@@ -68,21 +68,42 @@ def choose_tests(targets: Sequence[str], baseline: SuiteRun, file_of: Callable[[
 
 def read_sources(
     parse: Callable[[str, bytes], Source], read: Callable[[str], bytes], paths: Iterable[str]
-) -> dict[str, Source]:
-    """The files that can be edited. One that cannot be read or parsed is left out."""
+) -> tuple[dict[str, Source], list[str]]:
+    """The files that can be edited, and why others cannot: they cannot be read or parsed."""
     sources: dict[str, Source] = {}
+    unread: list[str] = []
     for path in list(paths)[:MAX_FILES]:
         try:
             sources[path] = parse(path, read(path))
-        except (Unreadable, CodePilotError):
-            continue
-    return sources
+        except (Unreadable, CodePilotError) as error:
+            unread.append(str(error))
+    return sources, unread
+
+
+def nothing_to_edit(failing: Sequence[TestTrace], judging: Callable[[str], bool], unread: Sequence[str]) -> str:
+    """Why no candidate was made."""
+    run = dict.fromkeys(path for trace in failing for path in trace.lines)
+    code = [path for path in run if not judging(path)]
+    if not run:
+        return (
+            "the failing test runs no Python file of the repository: the code under test is installed elsewhere, "
+            "compiled, or runs in another process"
+        )
+    if not code:
+        return f"the failing test runs only files that judge a repair ({_some(list(run))}); those are never edited"
+    if unread:
+        return f"what the failing test runs cannot be edited safely: {_some(unread)}"
+    return f"no template fits what the failing test runs ({_some(code)})"
+
+
+def _some(texts: Sequence[str]) -> str:
+    return ", ".join(texts[:3]) + (f" and {len(texts) - 3} more" if len(texts) > 3 else "")
 
 
 def needs_reload(
     import_time: Mapping[str, frozenset[int]], failing: Sequence[TestTrace], source: Source, unit: Unit | None
 ) -> bool:
-    """Whether trying an edit means loading the project anew: for module code, or functions that ran only at import."""
+    """True if trying an edit means loading the project anew: for module code, or functions that ran only at import."""
     path = source.path
     if unit is None or unit.first_line not in import_time.get(path, ()):
         return unit is None
@@ -164,6 +185,10 @@ class TestSelector:
         edited = {proposal.line, *range(source.line_of(edit.start), source.line_of(edit.end) + 1)}
         lines = [trace.lines.get(source.path, frozenset()) for trace in self._covering(proposal)]
         return len(self._targets) + sum(not edited.isdisjoint(found) for found in lines)
+
+    def passing_through(self, proposal: Proposal) -> int:
+        """How many passing tests run the edited function."""
+        return len(self._covering(proposal))
 
     def _covering(self, proposal: Proposal) -> list[TestTrace]:
         key = proposal.function

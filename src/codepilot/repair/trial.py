@@ -46,7 +46,7 @@ class PendingTrial:
 
     @property
     def finished(self) -> bool:
-        """Whether everything that can be swapped has been tried."""
+        """True if everything that can be swapped has been tried."""
         return self.worker is None or self.worker.finished
 
 
@@ -202,7 +202,7 @@ class Trial:
         return results
 
     def examine(self, job: Job, examples: Sequence[tuple[str, str]]) -> Evidence:
-        """Evidence for a candidate beside its tests; none where it cannot be swapped or takes too long."""
+        """Evidence for a candidate in addition to its tests; none where it cannot be swapped or takes too long."""
         if job.unit is None:
             return Evidence()
         try:
@@ -275,6 +275,7 @@ def _outcome(results: Mapping[int, TrialResult], job: Job) -> str:
 def _cannot_start(worker: Worker) -> CodePilotError:
     text = worker.errors[0] if worker.errors else worker.last_words()
     last = next((line for line in reversed(text.strip().splitlines()) if line.strip()), "no test was collected")
+    last = worker.backend.unparsed(text, worker.project) or last
     return CodePilotError(
         FailureKind.SUITE_CANNOT_START,
         f"The tests could not be loaded for the search: {last.strip()}",

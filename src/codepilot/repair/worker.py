@@ -62,7 +62,7 @@ class Worker:
     load_sec: float = 60.0
     """How long loading the project anew may take."""
     green: bool = False
-    """Whether the targets pass on the base, as they do in mutation testing."""
+    """True if the targets pass on the base, as they do in mutation testing."""
     whole: bool = False
     """Whether to collect everything in the files of the tests."""
     places: int = 1
@@ -77,10 +77,10 @@ class Worker:
     import_time: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """First lines of the functions that ran while the project was imported."""
     learned: Mapping[str, Any] = field(default_factory=dict)
-    """What a worker learned from tracing the tests: handed to others as it is, and never read here."""
+    """A worker's knowledge from tracing the tests, passed on to other workers unread."""
 
     def start(self, deadline: float) -> bool:
-        """Whether the tests could be collected."""
+        """True if the tests could be collected."""
         left = max(1.0, deadline - time.monotonic())
         self._damaged = False
         argv, program = self.backend.worker_command(self.project)
@@ -117,7 +117,7 @@ class Worker:
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
-        """Whatever cannot be understood is the same as silence."""
+        """A message that cannot be parsed counts as no message."""
         try:
             yield
         except ProcessEnded as error:
@@ -171,7 +171,7 @@ class Worker:
 
     @property
     def finished(self) -> bool:
-        """Whether it has done what it was asked for, and waits."""
+        """True if the worker has finished its job and waits for the next one."""
         return self._client.finished.is_set()
 
     def results(self, jobs: Sequence[Job], deadline: float) -> Iterator[TrialResult]:

@@ -1,13 +1,13 @@
-"""Mutation testing: the share of small mutants of the touched functions that the tests around a change kill."""
+"""Mutation testing: the share of small mutants of the changed code that the tests around a change kill."""
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 
 from codepilot.core.failures import CodePilotError
 from codepilot.executor import Executor
@@ -16,6 +16,7 @@ from codepilot.repair.backend import Failure
 from codepilot.repair.edit import Proposal, Unreadable
 from codepilot.repair.localise import Suspicion, TestTrace
 from codepilot.repair.messages import Job, Selection
+from codepilot.repair.mutation.outside import outside
 from codepilot.repair.python.backend import PythonBackend
 from codepilot.repair.python.enumerate import candidates
 from codepilot.repair.python.source import PythonSource, PythonUnit
@@ -35,8 +36,11 @@ _RIVALS = (
 """Templates that mutate the changed lines: a test that cannot tell the change from these does not support it."""
 _NEAR = 16
 """How many mutants of the changed lines are tried."""
+_OUTSIDE = 10
+"""How many mutants of changed lines outside of functions are tried: each loads its module anew."""
 _POOL = 2000
 _MAX_TESTS = 200
+_MAX_FAILING = 20
 _PATIENCE = 12.0
 
 
@@ -49,6 +53,10 @@ class MutationScore:
     score: float
     near: int = 0
     near_killed: int = 0
+    covering: int = 0
+    """How many passing tests run the changed functions."""
+    still_failing: tuple[str, ...] = ()
+    """Failing tests that run the changed functions."""
 
 
 def mutation_score(
@@ -62,8 +70,11 @@ def mutation_score(
     limit: int = 40,
     patched: Mapping[str, bytes] | None = None,
     originals: Mapping[str, bytes] | None = None,
+    failing: Sequence[str] = (),
 ) -> MutationScore | None:
     """The mutation score of the touched functions under the tests and all others in their files.
+
+    `failing` are tests that still fail; those that run the touched functions are named in the score.
 
     `patched` replaces contents of the workspace; with `originals`, only functions that differ from them count. None
     means that there was nothing to mutate, or no time.
@@ -78,7 +89,7 @@ def mutation_score(
         executor,
         workspace,
         project,
-        tuple(tests),
+        (*tests, *failing[:_MAX_FAILING]),
         deadline,
         tick=lambda: None,
         overlay=patched or {},
@@ -86,14 +97,24 @@ def mutation_score(
         whole=True,
     ) as trial:
         trial.start()
-        chosen = [*tests, *(test for test in trial.collected if test not in tests)][:_MAX_TESTS]
-        traces = [trace for trace in trial.trace(chosen) if trace.passed]
+        files = {_file(test) for test in tests}
+        others = [test for test in trial.collected if test not in tests and _file(test) in files]
+        chosen = [*tests, *others][:_MAX_TESTS]
+        left = [test for test in failing[:_MAX_FAILING] if test in trial.collected]
+        ran = trial.trace(list(dict.fromkeys([*chosen, *left])))
+        traces = [trace for trace in ran if trace.passed]
         units = _touched(sources, before, traces)
-        near = _sample(_mutants(units, _RIVALS, changed_lines(sources, before)), _NEAR)
-        known = {_edit(mutant) for mutant in near}
-        others = [mutant for mutant in _mutants(units, _MUTATIONS) if _edit(mutant) not in known]
-        mutants = [*near, *_sample(others, limit - len(near))]
-        jobs = [job for index, mutant in enumerate(mutants) if (job := _job(index, mutant, traces)) is not None]
+        reached = {trace.test for trace in ran if _runs(trace, units)}
+        known = {trace.test for trace in ran}
+        still = tuple(test for test in left if test in reached or test not in known)
+        lines = changed_lines(sources, before)
+        near = _sample(_mutants(units, _RIVALS, lines), _NEAR)
+        if before:
+            near = [*_sample(outside(sources, before, lines), _OUTSIDE), *near]
+        edits = {_edit(mutant) for mutant in near}
+        far = [mutant for mutant in _mutants(units, _MUTATIONS) if _edit(mutant) not in edits]
+        mutants = [*near, *_sample(far, limit - len(near))]
+        jobs = [job for index, mutant in enumerate(mutants) if (job := _job(index, mutant, traces, tests)) is not None]
         results = [
             result for result in trial.judge(jobs, _PATIENCE).values() if result.outcome not in ("invalid", "reload")
         ]
@@ -106,6 +127,20 @@ def mutation_score(
         round(len(killed) / len(results), 3),
         sum(result.number < len(near) for result in results),
         sum(number < len(near) for number in killed),
+        sum(trace.test in reached for trace in traces),
+        still,
+    )
+
+
+def _file(test: str) -> str:
+    """The file of a test, or its module where the runner names that."""
+    return test.partition("::")[0] if "::" in test else test.rpartition(".")[0].rpartition(".")[0]
+
+
+def _runs(trace: TestTrace, units: Mapping[PythonSource, Sequence[PythonUnit]]) -> bool:
+    """True if a test runs a line of one of the functions."""
+    return any(
+        set(unit.lines) & trace.lines.get(source.path, frozenset()) for source, found in units.items() for unit in found
     )
 
 
@@ -143,17 +178,30 @@ def _touched(
 
 
 def changed_lines(sources: Mapping[str, PythonSource], originals: Mapping[str, PythonSource]) -> dict[str, set[int]]:
-    """The lines that the change wrote, by path; where it only deleted, those before and after."""
+    """The lines that the change wrote, by path; where it only deleted, those before and after.
+
+    Each function is compared with its original, and the rest with the rest: whole files take quadratic time.
+    """
     found: dict[str, set[int]] = {}
     for path, source in sources.items():
-        before = originals[path].text.splitlines() if path in originals else []
-        blocks = difflib.SequenceMatcher(None, before, source.text.splitlines(), autojunk=False).get_opcodes()
-        written = [
-            (start - (kind == "delete"), end + (kind == "delete"))
-            for kind, _, _, start, end in blocks
-            if kind != "equal"
-        ]
-        found[path] = {line + 1 for start, end in written for line in range(start, end)}
+        before = _lines_by_function(originals[path]) if path in originals else {}
+        lines = found.setdefault(path, set())
+        for name, now in _lines_by_function(source).items():
+            old, new = ([text for _, text in one] for one in (before.get(name, ()), now))
+            for kind, _, _, start, end in SequenceMatcher(None, old, new).get_opcodes():
+                if kind == "delete":
+                    lines.update(number for number, _ in now[max(0, start - 1) : end + 1])
+                elif kind != "equal":
+                    lines.update(number for number, _ in now[start:end])
+    return found
+
+
+def _lines_by_function(source: PythonSource) -> dict[str, list[tuple[int, str]]]:
+    """The numbered lines of each outermost function, and under an empty name those outside of them."""
+    owners = {line: unit.qualname for unit in source.units for line in unit.lines}
+    found: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for number, text in enumerate(source.text.splitlines(), 1):
+        found[owners.get(number, "")].append((number, text))
     return found
 
 
@@ -186,9 +234,13 @@ def _sample(mutants: Sequence[Proposal], limit: int) -> list[Proposal]:
     return [mutant for row in rounds for mutant in row if mutant is not None][:limit]
 
 
-def _job(number: int, mutant: Proposal, traces: Sequence[TestTrace]) -> Job | None:
+def _job(number: int, mutant: Proposal, traces: Sequence[TestTrace], tests: Sequence[str]) -> Job | None:
     unit = mutant.unit
-    assert unit is not None
+    if unit is None:
+        passing = [trace.test for trace in traces]
+        first = [test for test in passing if test in tests]
+        rest = [test for test in passing if test not in tests]
+        return Job(number, mutant.source, mutant.edit, Selection(tuple(first), tuple(rest))) if first else None
     lines = set(unit.lines)
     covering = [trace.test for trace in traces if lines & trace.lines.get(unit.source.path, frozenset())]
     if not covering:

@@ -21,6 +21,8 @@ WORKER = (
 """The modules of the repair worker, each after those it imports; the last one has `main`."""
 DISTINGUISH = ("coverage", "calling", "behaviour", "typed_inputs", "suites", "recorded_calls", "ambient", "distinguish")
 """The modules that search for distinguishing inputs."""
+SPREAD = ("coverage", "calling", "behaviour", "typed_inputs", "suites", "outside", "spread")
+"""The modules that compare a change with its base on further inputs."""
 BOOT = """import os, sys
 if "" in sys.path:
     sys.path.remove("")
@@ -43,6 +45,7 @@ for (name, source), code in zip(parts, codes):
     module = sys.modules[name] = types.ModuleType(name)
     module.__package__ = "codepilot_inside"
     exec(code or compile(source, "<" + name + ">", "exec"), module.__dict__)
+os.chdir(os.environ.get("CODEPILOT_FOLDER") or ".")
 sys.path.insert(0, os.getcwd())
 module.main()
 """

@@ -1,4 +1,4 @@
-"""What a template may know about the place it edits: the text, the names in reach, what they seem to hold."""
+"""The context of the place that a template edits: its text, the names in scope, and their likely kinds."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from codepilot.repair.python.kinds import BOOL, DICT, LIST, NUMBER, STRING, kind
 from codepilot.repair.python.precedence import ATOM, demand, strength, text_strength
 from codepilot.repair.python.source import Function, PythonSource, PythonUnit
 
+_MOST_OPERANDS = 24
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 __all__ = ["BOOL", "DICT", "LIST", "NUMBER", "STRING", "Context"]
@@ -75,7 +76,7 @@ class Context:
 
     @cached_property
     def endless(self) -> tuple[tuple[int, int], ...]:
-        """Where a function says `while True` last of all, but returns values: another condition would return none."""
+        """A final `while True` in a function that returns values: with another condition it would return None."""
         found = []
         for function in self.nodes:
             last = function.body[-1] if isinstance(function, Function) else None
@@ -108,10 +109,19 @@ class Context:
             needed = demand(*self.parents[node])
             if strength(node) >= needed and text_strength(text) < needed:
                 text = f"({text})"
+            if strength(node) < needed <= text_strength(text) and not text[0].isdigit():
+                start, end = self._with_parentheses(start, end)
         return Edit(start, end, text, template)
 
+    def _with_parentheses(self, start: int, end: int) -> tuple[int, int]:
+        """The span with the parentheses that group it, if they touch it and no word touches them."""
+        text = self.source.text
+        grouped = text[start - 1 : start] == "(" and text[end : end + 1] == ")"
+        joined = text[start - 2 : start - 1].isidentifier() or text[end + 1 : end + 2].isidentifier()
+        return (start - 1, end + 1) if grouped and not joined else (start, end)
+
     def owns_lines(self, statement: ast.stmt) -> bool:
-        """Whether nothing else shares the statement's lines."""
+        """True if nothing else shares the statement's lines."""
         start, end = self.source.span(statement)
         first, last = self.first_line(statement), self.source.line_of(max(start, end - 1))
         after = self.source.text[end : self.source.line_end(last)].strip()
@@ -248,6 +258,21 @@ class Context:
     def attributes(self) -> dict[str, tuple[str, ...]]:
         return self.source.attributes
 
+    def operands_at(self, node: ast.AST) -> list[str]:
+        """Attributes of the names in reach that may be operands, those of the node's own object first."""
+        used: dict[str, set[str]] = {}
+        for part in self.nodes:
+            value = part.value if isinstance(part, ast.Attribute) else None
+            if isinstance(value, ast.Name) and not isinstance(self.parent(part), ast.Call):
+                used.setdefault(value.id, set()).add(part.attr)  # type: ignore[attr-defined]
+        own = node.value.id if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) else ""
+        records = [record for source in {self.source, *self.files.values()} for record in source.records]
+        found: dict[str, None] = {}
+        for name in sorted({own, *self.names_at(node)} & used.keys(), key=lambda name: name != own):
+            known = used[name].union(*(record for record in records if used[name] <= record))
+            found.update({f"{name}.{part}": None for part in sorted(known) if not part.startswith("__")})
+        return list(found)[:_MOST_OPERANDS]
+
     @cached_property
     def class_members(self) -> tuple[tuple[str, bool], ...]:
         """Members of the class around this function, each with whether it is a method."""
@@ -267,7 +292,7 @@ class Context:
 
     @cached_property
     def kinds(self) -> dict[str, set[str]]:
-        """What names seem to hold, judged by annotations and by how they are used."""
+        """The likely kinds of names, by annotations and uses."""
         found: dict[str, set[str]] = {}
         for node in self.nodes:
             for name, kind in kinds_of(node):
@@ -306,7 +331,8 @@ class Context:
         found: dict[str, None] = {}
         for node in self.nodes:
             if isinstance(node, ast.If | ast.While | ast.IfExp):
-                found[self.text(node.test)] = None
+                text = self.text(node.test)
+                found[f"({text})" if isinstance(node.test, ast.NamedExpr) else text] = None
             if isinstance(node, ast.BoolOp):
                 found.update({self.text(value): None for value in node.values})
             elif isinstance(node, ast.Compare):
@@ -327,13 +353,14 @@ class Context:
 
     @cached_property
     def numbers(self) -> tuple[str, ...]:
-        """Number literals of this function, then of the file."""
-        found: dict[str, None] = {}
+        """Number literals of this function, then of the file; hexadecimal and binary ones as they are written."""
+        found: dict[str, str] = {}
         for nodes in (self.nodes, self.source.nodes):
             for node in nodes:
                 if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-                    found[repr(node.value)] = None
-        return tuple(found)
+                    text, plain = self.text(node), repr(node.value)
+                    found.setdefault(plain, text if text.isalnum() and text[:2] in ("0x", "0b", "0o") else plain)
+        return tuple(found.values())
 
 
 def _sets_member(node: ast.AST) -> bool:

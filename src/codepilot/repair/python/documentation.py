@@ -29,7 +29,7 @@ def examples(docstring: str, name: str) -> tuple[tuple[str, str], ...]:
 
 
 def _closing(row: str, at: int) -> int:
-    """Where the call that begins here ends: the shortest text that parses."""
+    """The end of the call that begins here: the shortest text that parses."""
     for end in (match.end() for match in re.finditer(r"\)", row[at:])):
         try:
             ast.parse(row[at : at + end], mode="eval")

@@ -1,4 +1,4 @@
-"""What names seem to hold, judged by annotations and by how they are used."""
+"""Guesses the kind of value of each name from annotations and uses."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ANNOTATIONS = {
 
 
 def kinds_of(node: ast.AST) -> Iterator[tuple[str, str]]:
-    """What this one node says about the names in it."""
+    """The kinds that one node implies for the names in it."""
     if isinstance(node, ast.arg) and node.annotation is not None:
         outer = node.annotation.value if isinstance(node.annotation, ast.Subscript) else node.annotation
         if isinstance(outer, ast.Name) and outer.id in ANNOTATIONS:

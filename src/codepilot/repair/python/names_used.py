@@ -1,4 +1,4 @@
-"""What an edit makes of a function's own names: one that comes to use speaks for it, one that falls idle against it."""
+"""A feature of edits: using an unused name of the function counts for an edit, leaving one unused counts against it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from codepilot.repair.python.source import Function, PythonUnit
 _MEANT = frozenset({"self", "cls", "_"})
 """Names that are meant to be there whether or not anything reads them."""
 _READ_ALL = frozenset({"locals", "vars", "eval", "exec"})
-"""What looks at all names of a function at once."""
+"""Functions that read all names of their caller at once."""
 
 
 def name_use(unit: PythonUnit, edit: Edit) -> int:

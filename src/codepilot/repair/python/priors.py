@@ -16,12 +16,13 @@ DECAY = 0.06
 """How fast the later proposals of one template at one place lose weight."""
 
 UNSEEN = 0.3
-"""What a module-level statement weighs against the functions that use its names."""
+"""The weight of a module-level statement relative to the functions that use its names."""
 PENALTIES: dict[str, float] = {
     "statement.delete": 0.5,
     "statement.return_other": 0.5,
     "statement.copy": 0.6,
     "statement.set": 0.7,
+    "statement.normalise": 0.7,
     "condition.strengthen": 0.8,
     "condition.weaken": 0.8,
     "guard.return": 0.6,

@@ -162,7 +162,7 @@ class _Maker:
                 yield from self._expressions(child, depth + 1)
 
     def _decides(self, node: ast.expr) -> bool:
-        """Whether only the truth of the value matters, or it is a truth value by its form."""
+        """True if only the truth of the value matters, or it is a truth value by its form."""
         parent, field = self.context.parents[node]
         if (isinstance(parent, _TESTED) and field == "test") or field == "ifs":
             return True
@@ -189,10 +189,10 @@ class _Maker:
                 yield self._sketch((end, end), (" if ", ""), "condition", default=True, level=OR)
 
     def _owns(self, node: ast.AST) -> bool:
-        """Whether the node is the statement's own, and not of a statement inside it."""
+        """True if the node is the statement's own, and not of a statement inside it."""
         return next((one for one in self.context.ancestors(node) if isinstance(one, ast.stmt)), None) is self.statement
 
-    # --- beside what is there ---------------------------------------------------------------------------------
+    # --- next to what is there -------------------------------------------------------------------------------
 
     def _inserted(self) -> Iterator[Sketch]:
         context, statement = self.context, self.statement
@@ -219,7 +219,7 @@ class _Maker:
         return f"{context.source.newline}{context.indent(self.statement)}{context.step * steps}"
 
     def _rows(self) -> Iterator[tuple[float, str, str]]:
-        """What a missing branch may do: return something, leave the loop, or do as another branch does."""
+        """Bodies for a missing branch: return something, leave the loop, or repeat another branch."""
         context, statement = self.context, self.statement
         for at, value in enumerate(self._returns()[: _MOST_RETURNS // (2 if self.inner else 1)]):
             yield (0.4 if self.inner else 1) / (1 + 0.1 * at), f"return {value}", "guard"
@@ -231,7 +231,7 @@ class _Maker:
             yield 1 / (1 + 0.1 * at), text, "branch"
 
     def _returns(self) -> list[str]:
-        """What may be returned early, of the kinds that the function returns; of texts, those of the tests too."""
+        """Values for an early return, of the kinds that the function returns; texts of the tests are included."""
         context, function = self.context, self.context.function_of(self.statement)
         kinds = returned(function, context) if function else set()
         every = results(self.statement, context)

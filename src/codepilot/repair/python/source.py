@@ -41,7 +41,7 @@ class PythonSource(Source):
 
     @cached_property
     def future(self) -> tuple[str, ...]:
-        """What the module imports from the future: code compiled alone needs the same."""
+        """The module's `__future__` imports, which code compiled alone needs as well."""
         imports = (node for node in self.tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__")
         return tuple(alias.name for node in imports for alias in node.names)
 
@@ -87,6 +87,11 @@ class PythonSource(Source):
         return {base: tuple(names) for base, names in found.items()}
 
     @cached_property
+    def records(self) -> tuple[frozenset[str], ...]:
+        """The attributes of each class that hold values: annotated in its body, set on `self`, or properties."""
+        return tuple(_fields(node) for node in self.nodes if isinstance(node, ast.ClassDef))
+
+    @cached_property
     def units(self) -> tuple[PythonUnit, ...]:
         """Every outermost function: at module level, in classes, and in blocks of those."""
         return tuple(_units(self, self.tree.body, ()))
@@ -107,7 +112,7 @@ class PythonUnit(Unit):
 
     @property
     def first_line(self) -> int:
-        """Where its code object says it begins: at its first decorator."""
+        """The first line by its code object: that of its first decorator."""
         return min([self.node.lineno, *(decorator.lineno for decorator in self.node.decorator_list)])
 
     @property
@@ -117,7 +122,7 @@ class PythonUnit(Unit):
 
     @property
     def line_shift(self) -> int:
-        """What to add to line numbers of the compiled segment."""
+        """The offset to add to line numbers of the compiled segment."""
         return self.node.lineno - len(self.headers) - 1
 
     @property
@@ -126,11 +131,11 @@ class PythonUnit(Unit):
 
     @property
     def body_place(self) -> int:
-        """Where the body begins in the segment: an edit before that changes how the function is called."""
+        """The start of the body in the segment. An edit before it changes how the function is called."""
         return self.place(Edit(self.body_start, self.body_start, "", ""))[0]
 
     def place(self, edit: Edit) -> tuple[int, int]:
-        """Where the edit lies in the segment."""
+        """The edit's position in the segment."""
         before = sum(len(header) + 1 for header in self.headers) - self.start
         return edit.start + before, edit.end + before
 
@@ -184,6 +189,20 @@ def _units(source: PythonSource, body: list[ast.stmt], around: tuple[tuple[str, 
                 yield from _units(source, getattr(node, block, []), (*around, ("", indent)))
             for handler in getattr(node, "handlers", []):
                 yield from _units(source, handler.body, (*around, ("", indent)))
+
+
+def _fields(node: ast.ClassDef) -> frozenset[str]:
+    found = {row.target.id for row in node.body if isinstance(row, ast.AnnAssign) and isinstance(row.target, ast.Name)}
+    found |= {row.name for row in node.body if isinstance(row, Function) and _is_property(row)}
+    for part in ast.walk(node):
+        stored = isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store)
+        if stored and isinstance(part.value, ast.Name) and part.value.id == "self":  # type: ignore[attr-defined]
+            found.add(part.attr)  # type: ignore[attr-defined]
+    return frozenset(found)
+
+
+def _is_property(node: Function) -> bool:
+    return any(getattr(one, "id", getattr(one, "attr", "")).endswith("property") for one in node.decorator_list)
 
 
 def python_sources(sources: Sources) -> dict[str, PythonSource]:

@@ -103,7 +103,7 @@ def _request(context: Context, drawn: list[Sketch], selector: TestSelector, seco
 
 
 def is_known(text: str, context: Context) -> bool:
-    """Whether it is one expression of names that the function can see, and of harmless functions."""
+    """True if it is one expression of names that the function can see, and of harmless functions."""
     if len(text) > _MAX_TEXT:
         return False
     try:

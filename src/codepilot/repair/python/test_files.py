@@ -24,7 +24,7 @@ class TestFiles:
     def __init__(self, tests: Iterable[str], runner: str = "pytest") -> None:
         self._starts = "test" if runner == "unittest" else "test_"
         ids = [test for test in tests if test]
-        self._paths = {test.partition("::")[0] for test in ids if not _dotted(test)}
+        self._paths = {test.partition("::")[0] for test in ids if not _dotted(test) and not _is_doctest(test)}
         self._modules = {module for test in ids if _dotted(test) for module in _modules(test)}
         self._known: dict[str, bool] = {}
 
@@ -46,12 +46,21 @@ class TestFiles:
 
 
 def file_of(test: str) -> str:
-    """What is loaded as a whole for the test: its file, or what stands for that in a dotted id."""
+    """The unit that is loaded for the test: its file, or the module of a dotted id."""
     return test.rsplit(".", 2)[0] if _dotted(test) else test.partition("::")[0]
 
 
 def _dotted(test: str) -> bool:
     return "::" not in test and "/" not in test and not test.endswith(".py")
+
+
+def _is_doctest(test: str) -> bool:
+    """True if pytest found the test in a docstring of a module: its name begins with that of the module."""
+    path, _, name = test.partition("::")
+    parts = PurePosixPath(path).with_suffix("").parts
+    parts = parts[:-1] if parts[-1:] == ("__init__",) else parts
+    modules = [".".join(parts[at:]) for at in range(len(parts))]
+    return path.endswith(".py") and any(name == module or name.startswith(f"{module}.") for module in modules)
 
 
 def _modules(test: str) -> Iterable[str]:

@@ -29,7 +29,7 @@ from codepilot.project import Project, SuiteRun, environment
 from codepilot.repair.edit import Unreadable
 from codepilot.repair.python.bootstrap import BOOT, DISTINGUISH, bundle
 from codepilot.repair.python.source import PythonSource, PythonUnit
-from codepilot.repair.regression.literals import INHERENT, Hand, named, positional, read
+from codepilot.repair.regression.literals import INHERENT, CodeStyle, named, positional, read
 from codepilot.repair.regression.writer import Example, Place, Subject, Thing
 from codepilot.repair.selection import resolve
 from codepilot.sandbox import Limits
@@ -62,8 +62,8 @@ def _file(test: str) -> str:
 
 
 @dataclass(frozen=True)
-class WitnessRequest:
-    """What to tell apart, in a workspace that holds the base."""
+class DistinguishingRequest:
+    """The repair and the base that inputs must distinguish, in a workspace that holds the base."""
 
     executor: Executor
     workspace: str
@@ -79,12 +79,12 @@ class WitnessRequest:
     """The same file by other repairs that pass the tests."""
     seconds: float = 20.0
     """For finding inputs and all the checks of them."""
-    checkpoint: Callable[[], None] = lambda: None
+    raise_if_stopped: Callable[[], None] = lambda: None
     """Raises where nobody waits for an answer any more."""
 
 
 @dataclass(frozen=True)
-class Witnesses:
+class DistinguishingInputs:
     """Examples that tell base and repair apart, smallest first; or none, and why."""
 
     examples: tuple[Example, ...] = ()
@@ -93,14 +93,14 @@ class Witnesses:
     things: Mapping[str, Thing] | None = None
     reason: str = ""
     path: tuple[str, ...] = ()
-    """Where the inside found its modules."""
+    """The module search path inside the sandbox."""
 
 
-def find_witnesses(request: WitnessRequest) -> Witnesses:
+def find_distinguishing_inputs(request: DistinguishingRequest) -> DistinguishingInputs:
     """Look for inputs. The workspace is left as it was."""
     versions = [_differing(request.path, request.original, one) for one in (request.patched, *request.others)]
     if not versions[0]:
-        return Witnesses(reason="the repair lies outside of any function")
+        return DistinguishingInputs(reason="the repair lies outside of any function")
     spec: dict[str, Any] = {
         "runner": request.project.runner,
         "tests": list(request.tests[:MAX_TESTS]),
@@ -111,7 +111,7 @@ def find_witnesses(request: WitnessRequest) -> Witnesses:
     deadline = time.monotonic() + request.seconds
     try:
         found = _read(_ask(request, {**spec, "op": "find"}, "0", deadline))
-        request.checkpoint()
+        request.raise_if_stopped()
         if not found.examples or found.subject is None:
             return found
         return _checked(request, spec, found, deadline)
@@ -154,14 +154,14 @@ def _around(source: PythonSource) -> list[str]:
 
 
 def _signature(unit: PythonUnit) -> str:
-    """What is evaluated when the function is defined, and so is not carried by its code alone."""
+    """The expressions that are evaluated when the function is defined and are not part of its code object."""
     return ast.dump(unit.node.args) + "".join(map(ast.dump, unit.node.decorator_list))
 
 
 # --- speaking with the inside -----------------------------------------------------------------------------------------
 
 
-def _ask(request: WitnessRequest, spec: Mapping[str, Any], seed: str, deadline: float) -> dict[str, Any]:
+def _ask(request: DistinguishingRequest, spec: Mapping[str, Any], seed: str, deadline: float) -> dict[str, Any]:
     """One process, one question. Whatever goes wrong in there is an answer without anything in it."""
     seconds = deadline - time.monotonic()
     if seconds <= 0:
@@ -185,19 +185,19 @@ def _ask(request: WitnessRequest, spec: Mapping[str, Any], seed: str, deadline: 
     return answer if isinstance(answer, dict) else {"reason": ended}
 
 
-def _read(answer: Mapping[str, Any]) -> Witnesses:
+def _read(answer: Mapping[str, Any]) -> DistinguishingInputs:
     place, subject, rows = answer.get("place"), answer.get("subject"), answer.get("rows")
     if not (isinstance(place, dict) and isinstance(subject, dict) and isinstance(rows, list)):
-        return Witnesses(reason=_line(answer.get("reason")) or "no input was found")
+        return DistinguishingInputs(reason=_line(answer.get("reason")) or "no input was found")
     try:
         return _understood(answer, place, subject, rows)
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError):
-        return Witnesses(reason="the search for an input came to nothing")
+        return DistinguishingInputs(reason="the search for an input came to nothing")
 
 
 def _understood(
     answer: Mapping[str, Any], place: Mapping[str, Any], subject: Mapping[str, Any], rows: list[Any]
-) -> Witnesses:
+) -> DistinguishingInputs:
     value = answer.get("names")
     things = {name: _thing(one) for name, one in value.items() if _is_plain(one)} if isinstance(value, dict) else {}
     main = Subject(_thing(subject), tuple(map(_identifier, subject["parameters"])))
@@ -208,9 +208,9 @@ def _understood(
     known = {**things, main.thing.name: main.thing}
     examples = tuple(islice((one for row in agreed for one in _examples(row, known)), MAX_CASES))
     if rows and not agreed:
-        return Witnesses(reason="repairs that pass the same tests do not agree on any further input")
+        return DistinguishingInputs(reason="repairs that pass the same tests do not agree on any further input")
     reason = "" if examples else "no such input can be written as plain source"
-    return Witnesses(examples, where, main, things, reason, path)
+    return DistinguishingInputs(examples, where, main, things, reason, path)
 
 
 def _place(value: Mapping[str, Any]) -> Place:
@@ -219,7 +219,7 @@ def _place(value: Mapping[str, Any]) -> Place:
 
 
 def _agreed(row: Any) -> bool:
-    """Whether at most half of the other repairs do something else."""
+    """True if at most half of the other repairs do something else."""
     against, others = row["against"], row["others"]
     if type(against) is not int or type(others) is not int:
         raise ValueError("no numbers")
@@ -234,7 +234,7 @@ def _thing(value: Mapping[str, Any]) -> Thing:
 
 
 def _is_plain(value: Mapping[str, Any]) -> bool:
-    """Whether a value may name it: a class of the project, or of the library's modules that hold nothing but values."""
+    """True if a value may name it: a class of the project, or of the library's modules that hold nothing but values."""
     root = _text(value["module"]).partition(".")[0]
     return not hasattr(builtins, value["name"]) and (root not in sys.stdlib_module_names or root in VALUES)
 
@@ -281,17 +281,19 @@ def _examples(row: Mapping[str, Any], things: Mapping[str, Thing]) -> Iterator[E
 
 def _texts(example: Example, name: str) -> dict[str, str]:
     """The example as the inside evaluates it."""
-    hand = Hand()
-    given = [*map(hand.written, example.arguments), *(f"{key}={hand.written(one)}" for key, one in example.keywords)]
+    style = CodeStyle()
+    given = [*map(style.written, example.arguments), *(f"{key}={style.written(one)}" for key, one in example.keywords)]
     call = {"call": f"{name}({', '.join(given)})"}
     return (
         {**call, "raises": example.raises}
         if example.result is None
-        else {**call, "result": hand.written(example.result)}
+        else {**call, "result": style.written(example.result)}
     )
 
 
-def _checked(request: WitnessRequest, spec: Mapping[str, Any], found: Witnesses, deadline: float) -> Witnesses:
+def _checked(
+    request: DistinguishingRequest, spec: Mapping[str, Any], found: DistinguishingInputs, deadline: float
+) -> DistinguishingInputs:
     """Those of the examples that hold in other processes with other hash seeds, written as a test would.
 
     Under all seeds always: what a function keeps in a set need not be in its arguments.
@@ -303,7 +305,7 @@ def _checked(request: WitnessRequest, spec: Mapping[str, Any], found: Witnesses,
     asked = {**spec, "op": "check", "tests": [], "cases": cases, "names": names, "path": list(found.path)}
     kept, why = list(found.examples), "what the repair gives on further inputs is not the same each time and everywhere"
     for seed in SEEDS:
-        request.checkpoint()
+        request.raise_if_stopped()
         answer = _ask(request, asked, seed, deadline)
         value = answer.get("held")
         if not isinstance(value, list) or len(value) != len(cases):

@@ -1,7 +1,7 @@
 """Values as a test writes them: plain literals, and classes called by their names.
 
 What comes from inside is read as hostile input. `read` takes only what can do nothing but build a value;
-`Hand.written` gives it back in a file's own quotes and letters.
+`CodeStyle.written` gives it back in a file's own quotes and letters.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _ByPlace(ast.NodeTransformer):
 
 
 @dataclass(frozen=True)
-class Hand:
+class CodeStyle:
     """How a file writes: its quotes, whether it can hold letters beyond ASCII, and what it calls things."""
 
     quote: str = "'"

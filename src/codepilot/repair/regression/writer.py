@@ -16,7 +16,7 @@ from functools import cached_property
 
 from codepilot.repair.edit import Edit, Unreadable
 from codepilot.repair.python.source import Function, PythonSource
-from codepilot.repair.regression.literals import Hand
+from codepilot.repair.regression.literals import CodeStyle
 
 MAX_LINE = 120
 TABLE_ROWS = 3
@@ -40,10 +40,10 @@ class Place:
     """The same as its runner names it."""
 
     def sibling(self, name: str) -> str:
-        """How the runner names a test that stands beside it."""
+        """How the runner names a test of the same class or module."""
         file = self.path if self.test.startswith(self.path) else ""
-        beside = file + self.test.removeprefix(file).partition("[")[0]
-        return beside[: len(beside) - len(self.name)] + name
+        node = file + self.test.removeprefix(file).partition("[")[0]
+        return node[: len(node) - len(self.name)] + name
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class _Page:
         self._taken = frozenset(re.findall(r"\w+", source.text))
         self._imports: list[str] = []
         self._local: list[str] = []
-        self._hand = Hand(
+        self._style = CodeStyle(
             quote='"' if source.text.count('"') > source.text.count("'") else "'",
             wide=source.encoding.replace("_", "-").lower() in ("utf-8", "utf8"),
         )
@@ -131,7 +131,7 @@ class _Page:
         rows = [one for one in examples if one.shape == examples[0].shape and not one.raises][:TABLE_ROWS]
         mark = self._table_mark() if not examples[0].raises and self._can_be_table(examples[0]) else None
         calls = {needed: self._expression(needed) for needed in sorted(self._needed(rows if mark else examples[:1]))}
-        self._hand = replace(self._hand, calls=calls)
+        self._style = replace(self._style, calls=calls)
         lines = self._table(name, mark, rows) if mark else self._single(name, examples[0])
         if any(len(line) > MAX_LINE for line in lines):
             raise Unwritable("it would be too long to be read")
@@ -149,11 +149,11 @@ class _Page:
                 yield one.raises
 
     def _single(self, name: str, example: Example) -> list[str]:
-        given = [*map(self._hand.written, example.arguments)]
-        given += [f"{key}={self._hand.written(value)}" for key, value in example.keywords]
-        call = f"{self._hand.calls[self._subject.thing.name]}({', '.join(given)})"
+        given = [*map(self._style.written, example.arguments)]
+        given += [f"{key}={self._style.written(value)}" for key, value in example.keywords]
+        call = f"{self._style.calls[self._subject.thing.name]}({', '.join(given)})"
         if example.result is None:
-            exception = self._hand.calls.get(example.raises, example.raises)
+            exception = self._style.calls.get(example.raises, example.raises)
             raising = "self.assertRaises" if self._place.is_unittest else f"{self._pytest()}.raises"
             body = [f"with {raising}({exception}):", self._unit + call]
         else:
@@ -162,10 +162,10 @@ class _Page:
 
     def _assertion(self, call: str, result: ast.expr) -> list[str]:
         """One line; two where one would be too long."""
-        short = self._asserted(call, result, self._hand.written(result))
+        short = self._asserted(call, result, self._style.written(result))
         if len(self._indent + self._unit + short) <= MAX_LINE:
             return [short]
-        return [f"expected = {self._hand.written(result)}", self._asserted(call, None, "expected")]
+        return [f"expected = {self._style.written(result)}", self._asserted(call, None, "expected")]
 
     def _asserted(self, call: str, result: ast.expr | None, shown: str) -> str:
         single = isinstance(result, ast.Constant) and (result.value is None or isinstance(result.value, bool))
@@ -181,15 +181,15 @@ class _Page:
         decorator, as_text = mark
         count, keywords = rows[0].shape
         names = [*self._subject.parameters[:count], *keywords, "expected"]
-        told = ", ".join(names if as_text else [self._hand.written(ast.Constant(one)) for one in names])
-        heads = self._hand.written(ast.Constant(told)) if as_text else f"({told})"
+        listed = ", ".join(names if as_text else [self._style.written(ast.Constant(one)) for one in names])
+        heads = self._style.written(ast.Constant(listed)) if as_text else f"({listed})"
         table = []
         for row in rows:
             assert row.result is not None
             values = [*row.arguments, *(value for _, value in row.keywords), row.result]
-            table.append(self._hand.written(ast.Tuple(values, ast.Load())))
+            table.append(self._style.written(ast.Tuple(values, ast.Load())))
         given = [*names[:count], *(f"{key}={key}" for key in keywords)]
-        call = f"{self._hand.calls[self._subject.thing.name]}({', '.join(given)})"
+        call = f"{self._style.calls[self._subject.thing.name]}({', '.join(given)})"
         sides = ("expected", call) if self._expects_first else (call, "expected")
         lines = self._function(
             name, [*(["self"] if self._place.scope else []), *names], [f"assert {sides[0]} == {sides[1]}"]
@@ -249,7 +249,7 @@ class _Page:
 
     @property
     def _expects_first(self) -> bool:
-        """Whether the file's tests name what is expected before what is called."""
+        """True if the file's tests name what is expected before what is called."""
         votes = 0
         for node in ast.walk(self._source.tree):
             sides: tuple[ast.expr, ast.expr] | None = None
@@ -272,7 +272,7 @@ class _Page:
         return None
 
     def _can_be_table(self, example: Example) -> bool:
-        """Whether the arguments' names can be a test's own."""
+        """True if the arguments' names can be a test's own."""
         count, keywords = example.shape
         names = [*self._subject.parameters[:count], *keywords]
         roots = {thing.name for thing in self._things.values()}
@@ -320,7 +320,7 @@ class _Page:
         return found
 
     def _imports_within(self, module: str) -> bool:
-        """Whether the file's tests import from this module by themselves, in their bodies."""
+        """True if the file's tests import from this module by themselves, in their bodies."""
         functions = (node for node in ast.walk(self._source.tree) if isinstance(node, Function))
         inner = (part for function in functions for part in ast.walk(function))
         return any(isinstance(part, ast.ImportFrom) and part.module == module for part in inner)

@@ -35,7 +35,7 @@ PYTHON = frozenset(["platform", "locale", "getpass", "tempfile", "sysconfig"])
 STATE = frozenset(["version_info", "hexversion", "platform", "argv", "executable", "maxsize", "byteorder"])
 AUDITED = ("open", "os.", "socket.", "subprocess.", "glob.", "sqlite3.connect", "builtins.input", "ctypes.dlopen")
 EXCUSED = frozenset(module.__file__ for module in (logging, linecache, traceback, warnings))
-"""Who tells of a call, without a part in what it gives."""
+"""Functions that only report a call and do not affect its result."""
 MAX_DEPTH = 200
 
 
@@ -83,7 +83,7 @@ class World:
         return name in STARTED or (owner is not None and owner is self.random)
 
     def _state(self, frame: Any) -> bool:
-        """Whether code of the project names what belongs to this interpreter or this place."""
+        """True if code of the project names what belongs to this interpreter or this place."""
         code = frame.f_code
         if relative(code.co_filename) is None:
             return False
@@ -101,7 +101,7 @@ class World:
 
 
 def excused(frame: Any) -> bool:
-    """Whether it is done for an import, for a log or for a warning."""
+    """True if the call is part of an import, a log or a warning."""
     for _ in range(MAX_DEPTH):
         if frame is None:
             return False
@@ -129,7 +129,7 @@ class Here:
         self.names = [name for name in (os.uname().nodename, *map(os.environ.get, ("USER", "LOGNAME"))) if name]
 
     def named(self, arguments: str, result: str) -> bool:
-        """Whether the values, as source, name a place; or the result a host or user that nobody gave it."""
+        """True if the values, as source, name a place; or the result a host or user that nobody gave it."""
         texts = (arguments, result)
         if any(re.search(re.escape(place) + r"(?![\w.-])", text) for place in self.places for text in texts):
             return True

@@ -45,7 +45,7 @@ DISTINCT = 16
 KEPT = 40
 """How many places' expressions are remembered."""
 SHAKEN = 16
-"""How many states are made up beside those seen, to tell expressions apart."""
+"""How many states are made up, in addition to those seen, to tell expressions apart."""
 BANK_SEC = 0.3
 TURN_SEC = 30.0
 
@@ -134,7 +134,7 @@ class Synthesiser:
     # --- running ----------------------------------------------------------------------------------------------
 
     def _judge(self) -> tuple[bool, tuple[int, ...]]:
-        """Whether all tests pass, and how far they came."""
+        """Run the tests: true if all pass, and how far they came."""
         worker = self.worker
         self.ran += 1
         for index, name in enumerate(self.tests):
@@ -269,7 +269,7 @@ class Synthesiser:
 
 
 def _alike(one: Made, other: Made, real: int) -> bool:
-    """Whether both give the same in every state that was seen: the tests would go the same way."""
+    """True if both give the same in every state that was seen: the tests would go the same way."""
     try:
         return all(type(a) is type(b) and bool(a == b) for a, b in zip(one.values[:real], other.values[:real]))
     except Exception:  # noqa: BLE001 - what cannot be compared differs

@@ -29,7 +29,7 @@ ENDLESS_SEC = 0.1
 MANY = 2
 TRACE_COST = 15.0
 WATCH_SEC = 1.5
-"""What watching a test may cost beside running it."""
+"""What watching a test may cost in addition to running it."""
 SLOW_SEC = 0.5
 ENDED = ("passed", "failed")
 BLOCK = 60
@@ -159,7 +159,7 @@ class Tracing:
         return "timeout" if "timeout" in (first, second) else first
 
     def _branches(self, name: str, branches: dict[str, set[tuple[int, int]]]) -> dict[str, list[tuple[int, int]]]:
-        """Where a test goes on from lines that the targets run: nothing else is asked about branches."""
+        """The branches that a test takes from lines that the targets run."""
         ran = self.state.ran
         return {
             path: sorted(way for way in found if name in self.alone or way[0] in ran[path])
@@ -176,7 +176,7 @@ class Tracing:
     def _goes_another_way(
         self, name: str, before: dict[str, set[Any]], fell: dict[str, Any], new: dict[str, Any], send: Send
     ) -> bool:
-        """Whether the test runs other lines when it is run again: then something remembers that cannot be put back.
+        """True if the test runs other lines when it is run again: then something remembers that cannot be put back.
 
         The `new` modules that it imported run what stands outside of functions once, which is no sign by itself.
         """
@@ -198,7 +198,7 @@ class Tracing:
         return bool(new) and any(now[part] != fell[part] for part in ("exception", "frames"))
 
     def _generated(self, module: Any) -> bool:
-        """Whether the test may have written the module itself."""
+        """True if the test may have written the module itself."""
         return os.path.realpath(module.__file__) in self.state.guard.written
 
 

@@ -6,6 +6,7 @@ Runs inside the sandbox; standard library alone, Python 3.8 or newer.
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import inspect
 import itertools
@@ -26,6 +27,8 @@ CRASHES = (
     *("RecursionError", "ZeroDivisionError", "AssertionError"),
 )
 CRASHED = ("stopped:", *(f"raised:{name!r}" for name in CRASHES))
+FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
+MOST_STAND_INS = 64
 CALL_SEC = 0.05
 OUTCOMES_SEC = 0.3
 MAX_TEXT = 400
@@ -121,6 +124,35 @@ def varied(inputs: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return found
 
 
+def with_other_functions(inputs: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """The inputs with other functions in place of those that the tests pass, which hardly ever vary in tests."""
+    found = []
+    for values in inputs[:MOST_CALLS]:
+        for at, value in enumerate(values):
+            if isinstance(value, FUNCTIONS):
+                found += [(*values[:at], other, *values[at + 1 :]) for other in _stand_ins(value)]
+    return found[:MOST_STAND_INS]
+
+
+def _stand_ins(function: Callable[..., Any]) -> list[Callable[..., Any]]:
+    """Functions of the same arity: with another result, the arguments turned round, or one of the arguments."""
+    return [
+        lambda *given, **named: _moved(function(*given, **named)),
+        lambda *given, **named: function(*given[::-1], **named),
+        lambda *given, **named: given[0],
+        lambda *given, **named: given[-1],
+    ]
+
+
+def _moved(value: Any) -> Any:
+    """Another value of the same type, where the type is simple."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, (int, float)):
+        return 3 * value + 1
+    return 2 * value if isinstance(value, (str, list, tuple)) else value
+
+
 def _neighbour(value: Any, pool: list[Any], source: random.Random) -> Any:
     try:
         return _changed(value, pool, source)
@@ -188,17 +220,17 @@ def _edited(items: list[Any], more: Callable[[], Any], source: random.Random) ->
 
 def agreeing(
     examples: list[list[str]], names: dict[str, Any], reset: Callable[[], None] = lambda: None
-) -> dict[str, int]:
-    """How many of the documentation's examples can be tried here, and how many of those hold.
+) -> list[bool | None]:
+    """True if each of the documentation's examples holds; None where it cannot be tried here.
 
     `reset` is called before each, so that no call uses up the budget of the next.
     """
-    held = tried = 0
+    found: list[bool | None] = []
     for call, want in examples:
         ended, value = timed(lambda call=call: eval(call, dict(names)), reset)  # type: ignore[misc]
-        held += ended == "returned" and _equal(value, want)
-        tried += not (ended == "raised" and value in ("NameError", "ImportError", "ModuleNotFoundError"))
-    return {"examples_held": held, "examples": tried}
+        untried = ended == "raised" and value in ("NameError", "ImportError", "ModuleNotFoundError")
+        found.append(None if untried else ended == "returned" and _equal(value, want))
+    return found
 
 
 def _equal(value: Any, want: str) -> bool:
@@ -211,7 +243,7 @@ def _equal(value: Any, want: str) -> bool:
 def outcomes(
     function: Callable[..., Any], inputs: list[tuple[Any, ...]], reset: Callable[[], None] = lambda: None
 ) -> list[str]:
-    """What the function makes of each input: how it ends, with what, and what is left of its arguments.
+    """The function's behaviour on each input: how it ends, its result, and its arguments afterwards.
 
     Where that takes long, it is known for the first inputs only.
     """

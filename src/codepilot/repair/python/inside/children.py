@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Send = Callable[..., None]
 
 MEMORY = 240 << 20
-"""What one child may take beside what it began with: two of them, the workers and the host stay below 1 GiB."""
+"""What one child may take in addition to what it began with: two of them, the workers and the host stay below 1 GiB."""
 FIRST_SEC = 10.0
 PAGE = 4 << 20
 HEAD = struct.Struct("=Qdd")
@@ -72,7 +72,7 @@ class Board:
             yield json.loads(line)
 
     def late(self, pid: int) -> bool:
-        """Whether the next message is overdue: an endless computation is noticed sooner than a sleeping child."""
+        """True if the next message is overdue: an endless computation is noticed sooner than a sleeping child."""
         _, deadline, used = HEAD.unpack_from(self.memory)
         return bool(time.monotonic() > deadline or (used < math.inf and _used(pid) > used))
 
@@ -87,7 +87,7 @@ class Turn:
         """The child asked to be replaced."""
         self.killed = False
         """It had to be ended."""
-        self.beside = False
+        self.shared = False
         """Another child ran at the same time."""
 
 
@@ -188,7 +188,7 @@ class Children:
             running.append(Child(turn, next(board for board in self.boards if board not in used), self.closed))
             if len(running) > 1:
                 for child in running:
-                    child.turn.beside = True
+                    child.turn.shared = True
 
 
 def _used(pid: int) -> float:

@@ -86,7 +86,7 @@ def _parts(function: Any) -> tuple[Any, Any, Any]:
 
 
 def _defaults(text: str, unit: dict[str, Any], functions: Any) -> tuple[Any, Any]:
-    """What the text's function would take for arguments that are not given."""
+    """The defaults of the text's function."""
     names = dict(functions.__globals__)
     try:
         exec(compile(text, functions.__code__.co_filename, "exec", dont_inherit=True), names)
@@ -99,7 +99,7 @@ def _defaults(text: str, unit: dict[str, Any], functions: Any) -> tuple[Any, Any
 
 
 def _reached(state: WorkerState, unit: dict[str, Any], job: dict[str, Any]) -> bool:
-    """Whether the targets run a function that ran while the project was loaded as well.
+    """True if the targets run a function that ran while the project was loaded as well.
 
     Swapping it tells enough for a first try then. What is kept has to be loaded with it. That they run what the
     function made (a decorator's wrapper) tells nothing of a change around that.

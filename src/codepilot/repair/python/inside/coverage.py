@@ -1,4 +1,4 @@
-"""What happens while tests run: which lines of the project they reach, and what they may not touch.
+"""Traces tests: the lines of the project that they reach, and their access to what they may not touch.
 
 Runs inside the sandbox; standard library alone, Python 3.8 or newer.
 """
@@ -192,9 +192,9 @@ class Guard:
         self.written: set[str] = set()
         """Folders of the tree that the tests write into, and files of code that they write."""
         self.shared = False
-        """Whether a test has used something that two of them at once would use alike."""
+        """True if a test has used something that two tests at once would share."""
         self.turns = Turns()
-        """Whose turn it is to use that."""
+        """The lock for using it."""
         self.forked = False
         self.strict = False
         self.parent = os.getpid()
@@ -205,7 +205,7 @@ class Guard:
         sys.addaudithook(self._hook)
 
     def learn(self, written: list[str], shared: bool, forked: bool) -> None:
-        """What was seen in a child, where the tests ran as they are."""
+        """The trace from a child in which the tests ran unchanged."""
         self.written.update(written)
         self.shared, self.forked = self.shared or shared, self.forked or forked
 

@@ -88,7 +88,7 @@ class Finder:
         return getattr(item, "module", None)
 
     def _place(self, name: str) -> dict[str, Any] | None:
-        """Where a test is written."""
+        """The file and line of a test."""
         item, module = self.suite.items[name], self._module(name)
         case = isinstance(item, unittest.TestCase)
         owner = type(item) if case else getattr(item, "cls", None)
@@ -104,8 +104,8 @@ class Finder:
             "unittest": isinstance(owner, type) and issubclass(owner, unittest.TestCase),
         }
 
-    def _beside(self, subject: Subject) -> str:
-        """The test to put the new one beside: it calls the function from a file that names it; a failing one first."""
+    def _neighbour(self, subject: Subject) -> str:
+        """The test to write the new one next to: it calls the function, its file names it; a failing one first."""
         having = [
             name for name in self.tests if bindings(self._module(name), subject.function.__name__, subject.public)
         ]
@@ -135,9 +135,9 @@ class Finder:
         subjects = [subject for subject in known if subject.reaches or subject.function in self.repaired]
         subjects.sort(key=lambda subject: subject.function not in self.repaired)
         for subject in subjects[:MAX_SUBJECTS]:
-            beside = self._beside(subject)
-            self.names = Names(self._module(beside), list(self.by_code.values()))
-            place, rows = self._place(beside), self._rows(subject)
+            neighbour = self._neighbour(subject)
+            self.names = Names(self._module(neighbour), list(self.by_code.values()))
+            place, rows = self._place(neighbour), self._rows(subject)
             if rows and place is not None:
                 return {"place": place, "subject": self.names.described(subject), "path": sys.path, **rows}
         return {"reason": self._reason(subjects)}

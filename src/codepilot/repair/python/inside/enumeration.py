@@ -18,7 +18,7 @@ from typing import Any
 from .grammar import ADD, ATOM, BINARIES, COMPARE, MAX_LENGTH, MULTIPLY, UNARIES, UNARY
 
 ERROR: Any = type("Error", (), {"__repr__": lambda self: "<error>"})()
-"""What an expression that raised has for a value."""
+"""The value of an expression that raised."""
 LARGE = 1 << 256
 MAX_TEXT = 90
 ALIKE = 0.25
@@ -203,7 +203,7 @@ def joined(one: Made, other: Made, forms: Sequence[Any]) -> Iterator[Made]:
 
 
 def applied(act: Callable[..., Any], *columns: list[Any]) -> list[Any]:
-    """What the operation gives in each state."""
+    """The operation's result in each state."""
     given = []
     for row in zip(*columns):
         value = ERROR

@@ -1,4 +1,4 @@
-"""Evidence for one candidate beside its tests, collected in a child of its own.
+"""Evidence for one candidate in addition to its tests, collected in a child of its own.
 
 Runs inside the sandbox; standard library alone, Python 3.8 or newer.
 """
@@ -8,7 +8,18 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from .behaviour import Calls, agreeing, changes, crash_rate, digest, kinds, new_types, outcomes, varied
+from .behaviour import (
+    Calls,
+    agreeing,
+    changes,
+    crash_rate,
+    digest,
+    kinds,
+    new_types,
+    outcomes,
+    varied,
+    with_other_functions,
+)
 from .code_swap import prepare, swap, unchanged
 from .typed_inputs import annotated_kinds, random_inputs
 
@@ -41,7 +52,8 @@ def _examine(state: WorkerState, message: dict[str, Any], send: Send, folder: st
     renew()
     passing_inputs, failing_inputs = varied(passing), varied(failing)
     # Made with the base in place: the candidate must not influence its own inputs.
-    further = random_inputs(functions[0], [*passing, *failing], reset) if functions else []
+    further = with_other_functions([*failing, *passing])
+    further += random_inputs(functions[0], [*passing, *failing], reset) if functions else []
     renew()
     # The base counts its loop iterations as the candidate does, so that both stop at the same one.
     if not functions or isinstance(swap(state, unchanged(unit, message["job"]["unit"]), message["units"]), str):
@@ -49,11 +61,12 @@ def _examine(state: WorkerState, message: dict[str, Any], send: Send, folder: st
         return
     state.memory.restored()
     before = outcomes(functions[0], passing_inputs, reset)
+    documented = agreeing(message["examples"], functions[0].__globals__, reset)
     state.memory.restored()
     if isinstance(swap(state, message["job"], message["units"]), str):
         send(unchanged=1.0)
         return
-    documented = agreeing(message["examples"], functions[0].__globals__, reset)
+    kept = agreeing(message["examples"], functions[0].__globals__, reset)
     renew()
     after = outcomes(functions[0], passing_inputs[: len(before)], reset)
     fixed = outcomes(functions[0], failing_inputs, reset)
@@ -63,7 +76,9 @@ def _examine(state: WorkerState, message: dict[str, Any], send: Send, folder: st
         behaviour=digest(results) if results else "",
         crash_rate=crash_rate(fixed),
         new_types=new_types(results, {*kinds(before), *annotated_kinds(functions[0])}),
-        **documented,
+        examples=sum(held is not None for held in kept),
+        examples_held=sum(held is True for held in kept),
+        lost=[at for at, held in enumerate(kept) if documented[at] and not held],
         **changes(before, after),
     )
 

@@ -221,7 +221,7 @@ def _quantified(made: list[Made], add: Any) -> None:
 
 
 def _typed(made: list[Made], add: Any) -> None:
-    """Whether a name holds something of a type that some state has."""
+    """True if a name holds something of a type that some state has."""
     for one in made:
         if one.size == 1 and not one.fixed:
             for word, kind in _TYPES:
@@ -259,7 +259,7 @@ def _each(sums: Any, act: Any, row: Any, value: Any) -> Any:
 
 
 def bounds(made: list[Made], wanted: int, real: int) -> Iterator[str]:
-    """Where no number of the program divides the states as wanted: one of those seen, or the one value wanted."""
+    """Constants for states that no number of the program divides as wanted: one seen, or the one value wanted."""
     for one in sorted(made, key=lambda one: one.size):
         values = one.values[:real]
         if one.fixed or one.size > 2 or one.kind not in ("number", "text") or ERROR in values:

@@ -56,7 +56,7 @@ class Memory:
         return self._inner(held)
 
     def _inner(self, values: Iterable[Any]) -> list[Any]:
-        """What of the values can remember something."""
+        """The values that can hold state."""
         parts = (self._part(value) for value in values)
         return [part for part in parts if part is not None]
 

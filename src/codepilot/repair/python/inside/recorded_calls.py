@@ -43,7 +43,7 @@ class Subject:
         self.calls = 0
         self.callers: set[str] = set()
         self.reaches = False
-        """Whether the repaired function runs while this one does."""
+        """True if the repaired function runs while this one does."""
 
     def note(self, frame: Any) -> None:
         """One call as it begins; values that cannot be copied or shown are no input."""
@@ -170,7 +170,7 @@ class Outcome:
         self.ended = ended
         self.value = value
         self.own = own
-        """Whether the function raised it by a `raise` of its own."""
+        """True if the function raised it by a `raise` of its own."""
 
     def same(self, other: Outcome) -> bool:
         if self.ended != other.ended:
@@ -185,7 +185,7 @@ def equal(one: Any, other: Any) -> bool:
 
 
 def differs(before: Outcome, after: Outcome) -> bool:
-    """Whether a test could tell them apart, and the second is meant: a value, or an exception of the function's own."""
+    """True if a test could tell them apart, and the second is meant: a value, or an exception of the function's own."""
     if after.ended == "returned":
         return before.ended == "raised" or not equal(before.value, after.value)
     same = before.ended == "raised" and isinstance(before.value, type(after.value))
@@ -193,7 +193,7 @@ def differs(before: Outcome, after: Outcome) -> bool:
 
 
 def raised_by(error: BaseException, codes: set[Any]) -> bool:
-    """Whether a `raise` in one of the functions, not something that it called or tried, raised this."""
+    """True if a `raise` in one of the functions, not something that it called or tried, raised this."""
     place = error.__traceback__
     while place is not None and place.tb_next is not None:
         place = place.tb_next
@@ -215,7 +215,7 @@ def bindings(module: Any, name: str, thing: Any) -> list[str]:
 
 
 class Names:
-    """What a test file and the project's functions mean by the names of classes."""
+    """The classes that names in a test file and in the project's functions refer to."""
 
     def __init__(self, module: Any, functions: list[Any]) -> None:
         self.module = module
@@ -227,11 +227,11 @@ class Names:
         return {"parameters": subject.names[: subject.places], **thing}
 
     def thing(self, name: str, thing: Any, module: str) -> dict[str, Any]:
-        """Where something is defined, and by what expressions the test file has it."""
+        """The definition of a value, and the expressions by which the test file reaches it."""
         return {"name": name, "module": module, "bound": bindings(self.module, name, thing)}
 
     def resolve(self, row: dict[str, Any], names: dict[str, Any]) -> bool:
-        """Whether every class that the row names is known; what is known of them goes to `names`."""
+        """True if every class that the row names is known; what is known of them goes to `names`."""
         used = {row["raises"]} if "raises" in row else set()
         for text in (row["args"], row.get("result", "")):
             tree = ast.parse("f(" + text + ")", mode="eval")

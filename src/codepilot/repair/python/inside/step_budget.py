@@ -45,7 +45,7 @@ class Steps:
 
 
 def conditions(segment: str) -> list[tuple[int, int]]:
-    """Where the conditions of `while` loops stand in the text."""
+    """The positions of the conditions of `while` loops."""
     return _places(segment, lambda node: [node.test] if isinstance(node, ast.While) else [])
 
 

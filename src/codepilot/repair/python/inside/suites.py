@@ -22,6 +22,9 @@ from typing import Any
 
 from .coverage import ROOT
 
+FOLDER = os.environ.get("CODEPILOT_FOLDER", "")
+"""The project's directory in the repository. Test ids begin at the repository's top, those of pytest at the project."""
+
 CALM: dict[str, Any] = {
     "numprocesses": None,
     "dist": "no",
@@ -56,7 +59,7 @@ class Overlay:
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.codes: dict[str, tuple[Any, Any]] = {}
-        """What files that were seen before were, and their code."""
+        """The content and code of files that were loaded before."""
 
     def remember(self, paths: Sequence[str]) -> None:
         """Compile what every child would compile for itself."""
@@ -89,6 +92,15 @@ def _stamp(filename: str) -> tuple[int, int, int]:
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 
+def _from_top(nodeid: str) -> str:
+    path, mark, rest = nodeid.partition("::")
+    return os.path.normpath(f"{FOLDER}/{path}") + mark + rest if FOLDER else nodeid
+
+
+def _from_project(name: str) -> str:
+    return name[len(FOLDER) + 1 :] if FOLDER and name.startswith(FOLDER + "/") else name
+
+
 class PytestSuite:
     """A pytest session held open before its first test; also the plugin that holds it."""
 
@@ -98,11 +110,13 @@ class PytestSuite:
         self.session: Any = None
         self.plain = False
         self.filters: tuple[list[str], list[str]] = ([], [])
-        """What the project and its command line ask of warnings."""
-        self.told_of_ends: Any = None
-        """Where `tmp_path` looks for what a report would have left."""
+        """The warning filters of the project and its command line."""
+        self.results_key: Any = None
+        """The key under which `tmp_path` looks for a test's report."""
         self.outcomes: list[str] = []
         self.error: BaseException | None = None
+        self.names: dict[str, dict[str, Any]] = {}
+        """The names that the examples of a docstring use. Running them empties that dictionary."""
 
     def open(self, tests: Sequence[str], then: Callable[[], None], whole: bool = False) -> None:
         """Collect the tests, or with `whole` everything in their files, and call `then` before any is run."""
@@ -110,7 +124,7 @@ class PytestSuite:
 
         self.then, self.whole = then, whole
         self.wanted = set(tests)
-        self.places = list(dict.fromkeys(name.partition("::")[0] for name in tests))
+        self.places = list(dict.fromkeys(_from_project(name).partition("::")[0] for name in tests))
         fixed = ["-s", "--rootdir=.", "--continue-on-collection-errors", "--tb=native", "--assert=plain"]
         for unneeded in ("cacheprovider", "unraisableexception", "threadexception", "faulthandler"):
             fixed += ["-p", "no:" + unneeded]
@@ -140,22 +154,24 @@ class PytestSuite:
 
     def _loop(self, session: Any) -> bool:
         self.session = session
-        self.items = {item.nodeid: item for item in session.items if self.whole or item.nodeid in self.wanted}
+        named = {_from_top(item.nodeid): item for item in session.items}
+        self.items = {name: item for name, item in named.items() if self.whole or name in self.wanted}
         for item in self.items.values():
             item.repr_failure = lambda *_, **__: "failed"
+        self.names = {name: dict(item.dtest.globs) for name, item in self.items.items() if hasattr(item, "dtest")}
         self.plain = self._may_be_plain(session.config)
         self.then()
         return True
 
     def _may_be_plain(self, config: Any) -> bool:
-        """Whether nothing but the test itself and its fixtures decides how it ends."""
+        """True if the test's outcome depends only on the test and its fixtures."""
         self.filters = config.getini("filterwarnings"), config.option.pythonwarnings or []
         if any(self.filters) and not hasattr(importlib.import_module("_pytest.config"), "apply_warning_filters"):
             return False
         plugins = [impl.plugin for name in AROUND for impl in getattr(config.hook, name).get_hookimpls()]
         names = [getattr(plugin, "__name__", type(plugin).__module__) + "." for plugin in plugins if plugin is not self]
         plain = all(name.startswith(HARMLESS) for name in names)
-        self.told_of_ends = getattr(config.pluginmanager.get_plugin("tmpdir"), "tmppath_result_key", None)
+        self.results_key = getattr(config.pluginmanager.get_plugin("tmpdir"), "tmppath_result_key", None)
         logs = config.pluginmanager.get_plugin("logging-plugin")
         listens = config.getini("log_level") or config.getini("log_cli") or config.option.log_level
         listens = listens or any("caplog" in getattr(item, "fixturenames", ()) for item in self.items.values())
@@ -202,6 +218,8 @@ class PytestSuite:
         Unless it must be `thorough`, nothing is reported, where that changes nothing.
         """
         item = self.items[name]
+        if name in self.names:
+            item.dtest.globs.update(self.names[name])
         if not thorough and self.plain and not any(mark.name in UNPLAIN for mark in item.iter_markers()):
             return self._run_plain(item, self.items.get(following or ""))
         self.outcomes, self.error = [], None
@@ -211,12 +229,21 @@ class PytestSuite:
                 return outcome, self.error
         return "passed", None
 
+    def within(self, name: str, action: Callable[[], None]) -> None:
+        """Call `action` in the place of a test's function, with all that the runner puts around it."""
+        item = self.items[name]
+        function, item.obj = item.obj, lambda *_, **__: action()
+        try:
+            self.run(name)
+        finally:
+            item.obj = function
+
     def _run_plain(self, item: Any, following: Any) -> tuple[str, BaseException | None]:
         """Set up, call, tear down: all that the runner does but its reports."""
         if hasattr(item, "_request") and not item._request:
             item._initrequest()
-        if self.told_of_ends is not None:
-            item.stash[self.told_of_ends] = {}
+        if self.results_key is not None:
+            item.stash[self.results_key] = {}
         error: BaseException | None = None
         with self._filtered() if any(self.filters) else contextlib.nullcontext():
             try:
@@ -258,6 +285,7 @@ class UnittestSuite:
 
     def open(self, tests: Sequence[str], then: Callable[[], None], whole: bool = False) -> None:
         finder: Any = importlib.import_module("codepilot_unittest")
+        finder.django.prepare()
         plan = finder.Plan(list(tests), finder.find_modules())
         wanted, loader = set(tests), unittest.TestLoader()
         for module in plan.loads():
@@ -279,6 +307,11 @@ class UnittestSuite:
         result = OneResult()
         unittest.TestSuite([copy.copy(self.items[name])]).run(result)
         return result.outcome, result.error
+
+    def within(self, name: str, action: Callable[[], None]) -> None:
+        case = copy.copy(self.items[name])
+        setattr(case, case._testMethodName, action)
+        case.run(OneResult())
 
 
 class OneResult(unittest.TestResult):

@@ -140,8 +140,8 @@ class Trying:
             self.chunk = min(2 * self.chunk, CHUNKS[1])
         elif not group.renewed:
             culprit = left.pop(0)
-            if group.beside and not group.killed:
-                # Perhaps what ran beside it ended it.
+            if group.shared and not group.killed:
+                # Perhaps another one that ran at the same time ended it.
                 doubtful.append(culprit)
             else:
                 ending = "timeout" if group.killed else "died"

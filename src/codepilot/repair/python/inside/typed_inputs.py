@@ -43,7 +43,7 @@ CLOSED = (bool, int, float, complex, str, bytes, dict, type(None), *LISTS)
 
 
 class Unknown(Exception):
-    """No annotation or recorded value tells the type."""
+    """Neither an annotation nor a recorded value shows the type."""
 
 
 def random_inputs(

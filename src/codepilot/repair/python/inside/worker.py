@@ -48,7 +48,8 @@ class Worker:
             collected.append(True)
             state.import_time = calls.found
             state.index()
-            lines = {path: sorted(line for line, _ in places) for path, places in calls.found.items()}
+            functions = {path: [one for one in found if one[1] != "<module>"] for path, found in calls.found.items()}
+            lines = {path: sorted(line for line, _ in found) for path, found in functions.items() if found}
             self._serve(modules=_foreign_modules(), import_time=lines)
 
         calls.__enter__()

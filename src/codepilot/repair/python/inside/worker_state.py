@@ -67,7 +67,7 @@ class WorkerState:
         self._recall(header["learned"])
 
     def learned(self) -> dict[str, Any]:
-        """What tracing the tests has shown, for later workers."""
+        """The results of tracing the tests, for later workers."""
         guard = self.guard
         return {
             "written": sorted(guard.written),
@@ -93,7 +93,7 @@ class WorkerState:
         return 1 if self.guard.shared else self.children.places
 
     def learn_imports(self) -> None:
-        """What files of the project remember that are imported from now on is put back, too."""
+        """Also reset the state of project files that are imported from now on."""
         loader: Any = importlib.machinery.SourceFileLoader
         plain = loader.exec_module
 

@@ -29,7 +29,7 @@ _PLACES = (*_SIMPLE, ast.For, ast.While, ast.If, ast.With, ast.Try)
 
 
 def returned(function: Function, context: Context) -> set[str]:
-    """What kinds of things the function returns, as far as its form says."""
+    """The kinds of values that the function returns, as far as its syntax shows."""
     found: set[str] = set()
     for node in ast.walk(function):
         if isinstance(node, ast.Return) and node.value is not None:
@@ -49,7 +49,7 @@ def _denies(node: ast.UnaryOp) -> bool:
 
 
 def results(node: ast.AST, context: Context) -> list[str]:
-    """What the function could return early: what it returns elsewhere, empty values, its own names."""
+    """Values for an early return: those returned elsewhere, empty values, and the function's own names."""
     found: dict[str, None] = {}
     function = context.function_of(node)
     for inner in ast.walk(function) if function else ():

@@ -41,7 +41,7 @@ def only_use(node: ast.Name, context: Context) -> Proposals:
 
 
 def _only_use(node: ast.Name, context: Context) -> bool:
-    """Whether a loop around the name binds it, and nothing else in that loop asks for it."""
+    """True if a loop around the name binds it, and nothing else in that loop reads it."""
     for above in context.ancestors(node):
         targets = [part.target for part in getattr(above, "generators", ())]
         targets += [above.target] if isinstance(above, ast.For | ast.AsyncFor) else []

@@ -82,11 +82,15 @@ def keep_operand(node: ast.BinOp, context: Context) -> Proposals:
 
 
 def compare(node: ast.Compare, context: Context) -> Proposals:
-    """Every operator of the comparison in turn, boundaries first."""
+    """Every operator of the comparison in turn, boundaries first; no order where a method says what is equal."""
+    function = context.function_of(node)
+    equal = isinstance(function, ast.FunctionDef) and function.name in ("__eq__", "__ne__")
     sides = [node.left, *node.comparators]
     signs = [_COMPARISONS[type(operator)] for operator in node.ops]
     for index, (_, others) in enumerate(signs):
         for other in others.split():
+            if equal and other in ("<", "<=", ">", ">="):
+                continue
             chosen = [other.replace("~", " ") if at == index else sign for at, (sign, _) in enumerate(signs)]
             text = context.at(sides[0], COMPARE + 1)
             for sign, side in zip(chosen, sides[1:], strict=True):
@@ -148,7 +152,7 @@ def _in_loop(node: ast.AST, context: Context) -> bool:
 
 
 def combine(node: ast.expr, context: Context) -> Proposals:
-    """A value on its own where another one belongs to it: `price` → `price * count`."""
+    """A value on its own where another one belongs to it: `price` → `price * count`, `a.b` → `a.b * a.c`."""
     parent, field = context.parent(node), context.field_of(node)
     loads = isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
     places = (
@@ -157,11 +161,14 @@ def combine(node: ast.expr, context: Context) -> Proposals:
     if not loads or not isinstance(parent, places) or field in ("func", "targets", "target"):
         return
     own = context.text(node)
+    names = [name for name in context.names_at(node) if context.may_be(name, NUMBER)]
+    others = context.operands_at(node)
+    others = [*others, *names] if isinstance(node, ast.Attribute) else [*names, *others]
     for sign in ("*", "+", "-", "//", "/", "%"):
         level = operator_strength(_BY_SIGN[sign]())
-        for name in context.names_at(node):
-            if name != own and context.may_be(name, NUMBER):
-                yield f"{context.at(node, level)} {sign} {name}"
+        for other in others:
+            if other != own:
+                yield f"{context.at(node, level)} {sign} {other}"
 
 
 def join(node: ast.expr, context: Context) -> Proposals:

@@ -165,6 +165,44 @@ def set_before(node: ast.stmt, context: Context) -> Proposals:
                 yield context.before(node, [f"{name} = {value}"], "statement.set")
 
 
+def normalise(node: ast.stmt, context: Context) -> Proposals:
+    """A parameter brought to its normal form at the start of the function: `name = name.strip()`."""
+    function = context.parent(node)
+    body = [row for row in function.body if not _docstring(row)] if isinstance(function, Function) else []
+    if not isinstance(function, Function) or body[:1] != [node]:
+        return
+    arguments = [one.arg for one in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
+    for name in arguments:
+        if name not in ("self", "cls"):
+            for value in _normal_forms(name, function, context):
+                yield context.before(node, [f"{name} = {value}"], "statement.normalise")
+
+
+def _normal_forms(name: str, function: Function, context: Context) -> list[str]:
+    words = ("strip()", "lower()", "strip().lower()", "upper()", "strip().upper()", "casefold()", "rstrip()")
+    found = [f"{name}.{word}" for word in words if context.may_be(name, "string")]
+    units = [unit.node for unit in context.source.units if "." not in unit.qualname and unit.node is not function]
+    found += [f"{unit.name}({name})" for unit in units if _takes_one(unit)]
+    if context.may_be(name, "list"):
+        found += [f"list({name})", f"sorted({name})", f"{name} or []"]
+    if context.may_be(name, "number"):
+        found += [f"abs({name})", f"int({name})", f"float({name})"]
+    return [*found, f"str({name})"]
+
+
+def _takes_one(function: Function) -> bool:
+    given = function.args
+    return len(given.posonlyargs) + len(given.args) - len(given.defaults) == 1 and not given.kwonlyargs
+
+
+def leave(node: ast.If, context: Context) -> Proposals:
+    """A branch in a loop that should end the round, or the loop."""
+    for block in (node.body, node.orelse) if context.in_loop(node) else ():
+        if block and not isinstance(block[-1], ast.Return | ast.Raise | ast.Break | ast.Continue | ast.If):
+            yield context.after(block[-1], ["continue"], "statement.leave")
+            yield context.after(block[-1], ["break"], "statement.leave")
+
+
 def step_on(node: ast.stmt, context: Context) -> Proposals:
     """A counter or sum that should have moved: one more, one less, or by another name, behind or before this."""
     numbers = [name for name in context.names_at(node) if context.may_be(name, "number")]
@@ -182,7 +220,7 @@ def step_on(node: ast.stmt, context: Context) -> Proposals:
 
 
 def progress(node: ast.While, context: Context) -> Proposals:
-    """What the loop waits for, moved on at the end of its body: a loop that never ends lacks just that."""
+    """Advance the loop's condition at the end of its body, for a loop that never ends."""
     last = node.body[-1]
     own = [part.id for part in ast.walk(node.test) if isinstance(part, ast.Name)]
     names = [name for name in dict.fromkeys(own) if name in context.names_at(node)]
@@ -224,7 +262,7 @@ def _chain(node: ast.If, context: Context) -> list[ast.If]:
 
 
 def _made_empty(name: str, context: Context) -> str:
-    """What kind of empty collection the name begins as; nothing if it does not."""
+    """The kind of empty collection that the name starts as, if it does."""
     kinds = {"set()": "set", "[]": "list", "list()": "list", "{}": "dict", "dict()": "dict"}
     for part in context.nodes:
         if isinstance(part, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in part.targets):
@@ -233,7 +271,7 @@ def _made_empty(name: str, context: Context) -> str:
 
 
 def _filled(name: str, context: Context) -> bool:
-    """Whether anything is put into the collection, or it is handed to someone who might."""
+    """True if anything is put into the collection, or it is passed to a function that may do so."""
     for part in context.nodes:
         if isinstance(part, ast.Name) and part.id == name:
             above = context.parent(part)
@@ -248,7 +286,7 @@ _FILLING = ("add", "append", "update", "extend", "insert", "setdefault", "append
 
 
 def append_missing(node: ast.stmt, context: Context) -> Proposals:
-    """What a loop leaves unfinished: the last piece added behind it."""
+    """Add the last piece after a loop that leaves it out."""
     lists = [name for name, kinds in context.kinds.items() if "list" in kinds and name in context.locals]
     for name in lists[:3]:
         for value in context.names_at(node)[:6]:
@@ -292,6 +330,8 @@ FAMILY = (
     Template("statement.missing_return", _MOVABLE, missing_return),
     Template("statement.return_other", (ast.Return,), return_other),
     Template("statement.set", _MOVABLE, set_before),
+    Template("statement.normalise", (*_MOVABLE, ast.With, ast.Try), normalise),
+    Template("statement.leave", (ast.If,), leave),
     Template("statement.step", _MOVABLE, step_on),
     Template("statement.remember", (ast.If,), remember),
     Template("statement.progress", (ast.While,), progress),

@@ -1,4 +1,4 @@
-"""What a template is: a name, the nodes it looks at, and a generator of what it would write there."""
+"""A template: a name, the node types it handles, and a generator of replacements for such a node."""
 
 from __future__ import annotations
 
