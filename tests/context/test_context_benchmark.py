@@ -15,5 +15,5 @@ def test_the_benchmark_writes_its_page(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     text = page.read_text()
-    for told in ("map, cold", "map, warm", "context of 4000 tokens", "Python's ast"):
-        assert told in text
+    for reported in ("map, cold", "map, warm", "context of 4000 tokens", "Python's ast"):
+        assert reported in text

@@ -1,4 +1,4 @@
-"""The cache by content: a second look parses nothing, and nothing that happens to the cache is told wrong."""
+"""The cache by content: a second look parses nothing, and nothing that happens to the cache is reported wrong."""
 
 from __future__ import annotations
 

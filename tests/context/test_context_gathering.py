@@ -84,7 +84,7 @@ def test_a_large_piece_is_condensed_around_what_failed_before_it_is_left_out() -
     assert "step_10 = 10\n" not in item.text
 
 
-def test_without_room_everything_is_discarded_and_told() -> None:
+def test_without_room_everything_is_discarded_and_reported() -> None:
     found = shop().gather(TaskKind.BUGFIX, EVIDENCE, 3)
     assert found.items == ()
     assert found.text == ""
@@ -95,9 +95,9 @@ def test_without_room_everything_is_discarded_and_told() -> None:
 def test_the_record_tells_everything_but_the_source() -> None:
     found = shop().gather(TaskKind.BUGFIX, EVIDENCE, 400)
     draft = EventDraft(type=EventType.CONTEXT_GATHERED, data=found.record)
-    told = draft.model_dump_json()
-    assert EventDraft.model_validate_json(told).data == found.record
-    assert "return with_tax" not in told
+    reported = draft.model_dump_json()
+    assert EventDraft.model_validate_json(reported).data == found.record
+    assert "return with_tax" not in reported
     assert {choice.fate for choice in found.record.choices} >= {"chosen", "discarded"}
     assert found.record.used_tokens == sum(item.tokens for item in found.items) <= 400
 

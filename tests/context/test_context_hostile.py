@@ -1,4 +1,4 @@
-"""Sources that were written to hurt whoever reads them: each costs its bound at most, and nobody else anything."""
+"""Sources that were written to hurt anyone who reads them: each costs its bound at most, and nobody else anything."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_reader_that_has_nothing_is_noted() -> None:
     assert map_repository({"x.py": "0" * 64}, lambda _: None).files["x.py"].note == "unreadable"
 
 
-def test_a_failing_reader_is_heard_at_once() -> None:
+def test_a_failing_reader_is_noticed_at_once() -> None:
     def read(path: str) -> bytes:
         raise ConnectionError(path)
 
@@ -150,10 +150,10 @@ parsing.confine()
 for name, attempt in tries.items():
     try:
         attempt()
-        said = "done"
+        outcome = "done"
     except OSError as error:
-        said = type(error).__name__
-    print(name, said, flush=True)
+        outcome = type(error).__name__
+    print(name, outcome, flush=True)
 """
 
 
@@ -166,7 +166,7 @@ def test_a_parser_that_was_taken_over_can_reach_nothing() -> None:
     assert set(tried.values()) == {"PermissionError"}
 
 
-def test_a_parser_that_cannot_start_is_told_and_blamed_on_no_file(
+def test_a_parser_that_cannot_start_is_reported_and_blamed_on_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = tmp_path / "parsing.py"

@@ -73,13 +73,13 @@ def parse(path: str, source: bytes) -> FileSymbols:
     return map_repository({path: name}, {path: source}.get).files[path]
 
 
-def told(file: FileSymbols) -> list[tuple[str, str, int, int, str]]:
+def reported(file: FileSymbols) -> list[tuple[str, str, int, int, str]]:
     return [(one.kind, one.qualified, one.line, one.end, one.signature) for one in file.symbols]
 
 
 def test_python() -> None:
     file = parse("pkg/bank.py", PYTHON)
-    assert told(file) == [
+    assert reported(file) == [
         ("constant", "LIMIT", 7, 7, "LIMIT = 3"),
         ("class", "Account", 10, 17, "class Account(Base)"),
         ("method", "Account.balance", 12, 17, "def balance(self, at: int = 1) -> int"),
@@ -94,7 +94,7 @@ def test_python() -> None:
 
 def test_java() -> None:
     file = parse("src/com/shop/Basket.java", JAVA)
-    assert told(file) == [
+    assert reported(file) == [
         ("class", "Basket", 3, 10, "public class Basket<T> extends Box implements Bag"),
         ("method", "Basket.Basket", 5, 5, "Basket(int count)"),
         ("method", "Basket.add", 6, 6, "public int add(Item item, List<String> tags) throws Full"),
@@ -110,7 +110,7 @@ def test_java() -> None:
 
 def test_javascript() -> None:
     file = parse("web/shape.js", JAVASCRIPT)
-    assert told(file) == [
+    assert reported(file) == [
         ("constant", "fs", 2, 2, "fs = require('fs')"),
         ("function", "area", 3, 3, "area = (width, height)"),
         ("class", "Shape", 4, 4, "class Shape extends Base"),
@@ -128,7 +128,7 @@ def test_javascript() -> None:
 
 def test_typescript() -> None:
     file = parse("web/node.ts", TYPESCRIPT)
-    assert told(file) == [
+    assert reported(file) == [
         ("interface", "Sized", 3, 3, "interface Sized"),
         ("method", "Sized.size", 3, 3, "size(deep: boolean): number"),
         ("type", "Id", 4, 4, "type Id = string | number"),
@@ -144,7 +144,7 @@ def test_typescript() -> None:
 
 def test_tsx() -> None:
     file = parse("web/button.tsx", TSX)
-    assert told(file) == [("function", "Button", 3, 3, "Button: React.FC<Props> = ({ label })")]
+    assert reported(file) == [("function", "Button", 3, 3, "Button: React.FC<Props> = ({ label })")]
     assert {"Frame", "Props"} <= file.references.keys()
 
 

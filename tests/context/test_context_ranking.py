@@ -184,7 +184,7 @@ def test_packages_that_all_import_one_another_come_to_an_end() -> None:
     assert handed["p0/__init__.py"] == every
 
 
-def test_a_method_that_a_thousand_classes_have_is_looked_for_beside_its_user_only() -> None:
+def test_a_method_that_a_thousand_classes_have_is_looked_for_next_to_its_user_only() -> None:
     names = [f"getPart{n}" for n in range(30)]
     methods = tuple(function(name, "method") for name in names)
     files = {f"src/p{n}/Thing.java": FileSymbols(methods) for n in range(1_500)}

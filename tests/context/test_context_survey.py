@@ -80,7 +80,7 @@ def test_a_name_that_would_pass_for_something_else_is_not_shown(tmp_path: Path) 
 def test_thousands_of_failures_and_long_documents_take_no_longer_than_a_few(tmp_path: Path) -> None:
     tests = "".join(f"def test_{n}():\n    pass\n" for n in range(2_000)).encode()
     words = "".join(f"word{n} " for n in range(3_000))
-    prose = b"nothing of the kind is said here. " * 10_000
+    prose = b"nothing of the kind is written here. " * 10_000
     sources = {"test_all.py": tests} | {f"d{n}.md": prose for n in range(40)}
     objects, tree = stored(tmp_path / "o.git", sources)
     survey = Survey.of(Files.of_tree(objects, tree))

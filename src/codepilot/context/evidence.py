@@ -1,4 +1,4 @@
-"""What a task tells of where to look: its failing tests, their traces, files already touched, and its own words."""
+"""Reads a task's evidence against the map: failing tests, traces, touched files, and the words of the task."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from codepilot.context.repository import RepositoryMap
 from codepilot.context.symbols import Symbol
 
 MAX_TRACE, MAX_TASK, MAX_FRAMES, MAX_PATH, MAX_TEST = 64_000, 20_000, 40, 300, 1_000
-MAX_SPOTS, MAX_DEPTH, MAX_TOLD = 500, 30, 100
+MAX_SPOTS, MAX_DEPTH, MAX_ITEMS = 500, 30, 100
 
 _FOREIGN = ("site-packages/", "dist-packages/", "node_modules/", "/lib/python", "<frozen", "node:internal")
 _SPOT = re.compile(r"\.(?P<ending>pyi?|java|[cm]?[jt]sx?)(?P<then>\", line |:\[?|\()(?P<line>\d{1,7})")
-"""Where a trace names a line of a file; the file's name stands before it."""
+"""Matches a line number of a trace; the file's name precedes it."""
 _BOUNDS = "\"'()[]<>,;= \t\n"
 _TOKEN = re.compile(r"[\w@./\\-]+")
 _WORD = re.compile(r"[A-Za-z_$][\w$]{2,119}")
@@ -29,7 +29,7 @@ _PARAMETERS = re.compile(r"\[.*\]$|\(.*\)$")
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of a task before anyone has looked at the code."""
+    """The evidence of a task before the code is read."""
 
     failing_tests: tuple[str, ...] = ()
     traces: tuple[str, ...] = ()
@@ -60,15 +60,15 @@ class Clues:
 
     @cached_property
     def tests(self) -> tuple[Place, ...]:
-        """Where the failing tests are written."""
-        found = (self._test(test) for test in self.evidence.failing_tests[:MAX_TOLD])
+        """The places of the failing tests."""
+        found = (self._test(test) for test in self.evidence.failing_tests[:MAX_ITEMS])
         return tuple(dict.fromkeys(place for place in found if place is not None))
 
     @cached_property
     def frames(self) -> tuple[Place, ...]:
-        """Where the traces went through this repository, the place of the failure first."""
+        """The frames of the traces in this repository, the place of the failure first."""
         found: dict[Place, None] = {}
-        for trace in self.evidence.traces[:MAX_TOLD]:
+        for trace in self.evidence.traces[:MAX_ITEMS]:
             found.update(dict.fromkeys(self._frames(trace[-MAX_TRACE:])))
             if len(found) >= MAX_FRAMES:
                 break
@@ -87,7 +87,7 @@ class Clues:
 
     @cached_property
     def named_symbols(self) -> tuple[Place, ...]:
-        """Symbols that the task's text names, in words that are not everybody's."""
+        """Symbols that the task's text names by a distinctive word."""
         task = self.evidence.task[:MAX_TASK]
         marked = {name for match in _CALLED.finditer(task) for name in match.groups() if name}
         found: list[Place] = []
@@ -102,11 +102,11 @@ class Clues:
     def words(self) -> frozenset[str]:
         return frozenset(word.lower() for word in _WORD.findall(self.evidence.task[:MAX_TASK]))
 
-    def path_of(self, told: str) -> str | None:
-        """The file that a path means, wherever the tree was when it was told: its longest known ending."""
-        if len(told) > MAX_PATH or any(part in told for part in _FOREIGN):
+    def path_of(self, name: str) -> str | None:
+        """The file that a path names, wherever the tree was: the longest ending that is in the map."""
+        if len(name) > MAX_PATH or any(part in name for part in _FOREIGN):
             return None
-        parts = told.replace("\\", "/").removeprefix("file://").removeprefix("./").split("/")
+        parts = name.replace("\\", "/").removeprefix("file://").removeprefix("./").split("/")
         for start in range(len(parts)):
             if (path := "/".join(parts[start:])) in self.repository.hashes:
                 return path
@@ -129,7 +129,7 @@ class Clues:
         return innermost(self.repository.files[path].symbols if path in self.repository.files else (), line)
 
     def _frames(self, trace: str) -> list[Place]:
-        """Python tells its frames inwards, so that the last is where it failed; all others tell theirs outwards."""
+        """Python lists the failing frame last; the other languages list it first."""
         outward: list[Place] = []
         inward: list[Place] = []
         for match in islice(_SPOT.finditer(trace), MAX_SPOTS):
@@ -145,17 +145,17 @@ class Clues:
         least = max(0, match.start() - MAX_PATH)
         bounds = '"' if match["then"].startswith('"') else _BOUNDS
         start = max(trace.rfind(bound, least, match.start()) for bound in bounds) + 1 or least
-        told = trace[start : match.end("ending")]
-        if match["ending"] == "java" and "/" not in told and trace[start - 1 : start] == "(":
+        name = trace[start : match.end("ending")]
+        if match["ending"] == "java" and "/" not in name and trace[start - 1 : start] == "(":
             owner = trace[max(0, start - MAX_PATH) : start - 1].rpartition(" ")[2].rpartition("/")[2]
             dotted = owner.rpartition(".")[0].partition("$")[0]
-            return next((path for path in self.links.named("java", dotted) if path.endswith(told)), None)
-        return self.path_of(told)
+            return next((path for path in self.links.named("java", dotted) if path.endswith(name)), None)
+        return self.path_of(name)
 
     def _test(self, test: str) -> Place | None:
         """The place of a test by its id: `path::Class::name[…]`, `module.Class.name`, `a.B#name`, `path > words`."""
-        told = _PARAMETERS.sub("", test[:MAX_TEST].strip())
-        head, *rest = [part for part in _TEST_PARTS.split(told) if part] or [""]
+        plain = _PARAMETERS.sub("", test[:MAX_TEST].strip())
+        head, *rest = [part for part in _TEST_PARTS.split(plain) if part] or [""]
         path = self.path_of(head)
         if path is None:
             path, more = self._dotted(head)

@@ -1,4 +1,4 @@
-"""Choosing what an agent is shown: the best pieces within a budget, condensed before they are left out, on record."""
+"""Chooses and records the best pieces within a budget. A piece that does not fit is condensed before it is left out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHARE = 0.5
 
 @dataclass(frozen=True)
 class Gathered:
-    """What is shown, best first, and the record of all that was weighed."""
+    """The chosen pieces, best first, and the record of all candidates."""
 
     items: tuple[ContextItem, ...]
     record: ContextGathered
@@ -108,7 +108,7 @@ def _absorbed(found: list[Candidate], texts: Texts) -> list[Candidate]:
 
 
 def _free(first: int, last: int, taken: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What nobody has taken yet of some lines."""
+    """The parts of a range of lines that are not taken."""
     free: list[tuple[int, int]] = []
     for begin, end in sorted(taken):
         if begin > last or end < first:

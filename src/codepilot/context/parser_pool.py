@@ -1,4 +1,4 @@
-"""Parser processes, fed with files and outlived by none: what a file does to its parser is that file's own affair."""
+"""Parser processes. A file that crashes its parser affects no other file."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from codepilot.context.symbols import Unreadable, check
 from codepilot.core.failures import CodePilotError, FailureKind
 
 BASE_SEC, SEC_PER_BYTE = 0.2, 1.5e-6
-"""What one file may take of a processor; a usual one takes a thousandth of this."""
+"""The processor time for one file; a usual one takes a thousandth of this."""
 MAX_ANSWER = 16 << 20
 MANY = 60
-"""So many files are worth a second process."""
+"""From this many files on, a second process is started."""
 _WAITING = 32
 
 
@@ -126,16 +126,17 @@ class _Child:
 
 
 def _start(languages: str) -> subprocess.Popen[bytes]:
-    """A parser that heeds no variable and no site directory, and imports from where this process does."""
+    """A parser that ignores environment and site directories, and imports from this process's path."""
     argv = [sys.executable, "-I", "-S", "-X", "utf8", os.fspath(Path(parsing.__file__)), languages, *sys.path]
     pipe = subprocess.PIPE
     process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, env={}, cwd="/")
     if cast("IO[bytes]", process.stdout).read(len(parsing.READY)) != parsing.READY:
         process.kill()
-        _, said = process.communicate()
+        _, errors = process.communicate()
+        reason = (errors.decode("utf-8", "replace").strip() or "it died")[-500:]
         raise CodePilotError(
             FailureKind.TOOL_MISSING,
-            f"The parser of sources cannot be started: {(said.decode('utf-8', 'replace').strip() or 'it died')[-500:]}",
+            f"The parser of sources cannot be started: {reason}",
             "Install CodePilot again with all that it requires.",
         )
     return process

@@ -2,7 +2,7 @@
 
 Source is anybody's, and a parser in C may hang, swell, crash or be taken over by it: so each file has a bound of
 processor time, the process one of memory, and once it reads the kernel lets it compute and answer and nothing else.
-Whoever started it sees it die. Run as a file, without the package around it.
+Its parent sees it die. Run as a file, without the package around it.
 """
 
 from __future__ import annotations
@@ -43,30 +43,8 @@ CALLS = {
     "aarch64": (
         0xC00000B7,
         (
-            63,
-            64,
-            80,
-            62,
-            222,
-            226,
-            215,
-            214,
-            134,
-            135,
-            139,
-            124,
-            216,
-            233,
-            103,
-            172,
-            93,
-            178,
-            98,
-            128,
-            113,
-            94,
-            131,
-            278,
+            *(63, 64, 80, 62, 222, 226, 215, 214, 134, 135, 139, 124),
+            *(216, 233, 103, 172, 93, 178, 98, 128, 113, 94, 131, 278),
         ),
     ),
 }
@@ -186,7 +164,7 @@ def parsed(language: str, source: bytes) -> dict[str, Any]:
 
 
 def _symbols(matches: Any, source: bytes) -> tuple[list[list[Any]], set[int]]:
-    """Definitions in order, each with the class it lies in; those within functions are nobody else's business."""
+    """Definitions in order, each with the class it lies in; those within functions are left out."""
     found: dict[int, tuple[int, int, str, Any, Any, Any]] = {}
     for _, captures in matches:
         kind = next(kind for kind in _KINDS if kind in captures)
@@ -200,13 +178,13 @@ def _symbols(matches: Any, source: bytes) -> tuple[list[list[Any]], set[int]]:
         while around and around[-1][0] <= start:
             around.pop()
         _, outer, parent = around[-1] if around else (0, "", "")
-        told = _text(source, name)[:MAX_NAME]
+        label = _text(source, name)[:MAX_NAME]
         if outer in _HOLDERS or not outer:
             if kind == "function" and outer == "class":
                 kind = "method"
-            rows.append([kind, told, *_range(node), parent, _signature(source, node, body, kind)])
+            rows.append([kind, label, *_range(node), parent, _signature(source, node, body, kind)])
         if kind != "constant":
-            around.append((-end, kind, f"{parent}.{told}" if parent else told))
+            around.append((-end, kind, f"{parent}.{label}" if parent else label))
     return rows[:MAX_SYMBOLS], set(found)
 
 
@@ -223,9 +201,9 @@ def _signature(source: bytes, node: Any, body: Any, kind: str) -> str:
     text = source[node.start_byte : end].decode("utf-8", "replace")
     if kind in ("constant", "type"):
         text = text.partition("\n")[0]
-    told = _SPACE.sub(" ", _ANNOTATIONS.sub("", text)).strip().removesuffix("=>").rstrip(" :{;=")
-    told = told.replace("( ", "(").replace(", )", ")").replace(" )", ")")
-    return told if len(told) <= MAX_SIGNATURE else told[: MAX_SIGNATURE - 1] + "…"
+    line = _SPACE.sub(" ", _ANNOTATIONS.sub("", text)).strip().removesuffix("=>").rstrip(" :{;=")
+    line = line.replace("( ", "(").replace(", )", ")").replace(" )", ")")
+    return line if len(line) <= MAX_SIGNATURE else line[: MAX_SIGNATURE - 1] + "…"
 
 
 def _references(captured: Any, defined: set[int], source: bytes) -> dict[str, str]:
@@ -282,10 +260,10 @@ def confine() -> None:
     program += [(0x15, len(calls) - place, 0, call) for place, call in enumerate(calls)]
     program += [(0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7FFF0000)]  # EPERM for all others
     code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *line) for line in program))
-    told = struct.pack("@HP", len(program), ctypes.addressof(code))
+    filter_program = struct.pack("@HP", len(program), ctypes.addressof(code))
     prctl = ctypes.CDLL(None).prctl
     prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
-    header = ctypes.create_string_buffer(told)
+    header = ctypes.create_string_buffer(filter_program)
     prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
     prctl(22, 2, ctypes.addressof(header), 0, 0)  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
 

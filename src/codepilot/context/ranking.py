@@ -18,7 +18,7 @@ AMBIGUOUS = 4
 MENTIONED = 8.0
 IMPORT_WEIGHT, GUESSED = 0.3, 0.2
 MAX_EDGES = 1_000_000
-"""So many references are told apart; a repository with more of them is ranked by these."""
+"""At most this many references are resolved; a larger repository is ranked by these."""
 FOCUSED = 0.9
 """How much of the surfer's restarts goes to the focus, where there is one."""
 
@@ -34,7 +34,7 @@ class Edge(NamedTuple):
 
 @dataclass(frozen=True)
 class Graph:
-    """The files by number, and who refers to whom."""
+    """The files by number, and the references between them."""
 
     paths: tuple[str, ...]
     edges: tuple[Edge, ...]
@@ -42,7 +42,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class Focus:
-    """What a task names: files with weights, and names."""
+    """The files that a task names, with weights, and its names."""
 
     paths: Mapping[str, float]
     names: frozenset[str] = frozenset()
@@ -62,7 +62,7 @@ class Ranks:
 
 
 def graph_of(repository: RepositoryMap) -> Graph:
-    """Every reference that can be told apart, from the file that makes it to the one it means."""
+    """Every reference that can be resolved, from the file that makes it to the file it means."""
     paths = tuple(repository.files)
     numbers = {path: number for number, path in enumerate(paths)}
     imported = Links(paths).imported(repository.files)
@@ -78,7 +78,7 @@ def graph_of(repository: RepositoryMap) -> Graph:
         known = homes[families[number]]
         near = {numbers[other] for other in imported.direct[path]}
         behind = [handed[package] for package in imported.packages(path)]
-        beside = together.get(posixpath.dirname(path), {}) if families[number] == "java" else {}
+        siblings = together.get(posixpath.dirname(path), {}) if families[number] == "java" else {}
         edges.extend(Edge(number, other, "", IMPORT_WEIGHT) for other in sorted(near))
         for key, lines in repository.files[path].references.items():
             name = key.removeprefix(".")
@@ -87,7 +87,7 @@ def graph_of(repository: RepositoryMap) -> Graph:
                 continue
             weight = 1.0
             meant: Set[int] = {other for reach in (near, *behind) for other in (there & reach) | (plain & reach)}
-            meant = meant or beside.get(key, _NOWHERE)
+            meant = meant or siblings.get(key, _NOWHERE)
             if not meant and 0 < len(there) <= AMBIGUOUS and _distinct(name):
                 meant, weight = there, GUESSED
             if meant:
@@ -121,7 +121,7 @@ def _together(homes: Mapping[str, Set[int]], paths: tuple[str, ...]) -> dict[str
 
 
 def _distinct(name: str) -> bool:
-    """Whether a name is one that nobody uses by chance: more than one word, or a type's."""
+    """True for a name that is unlikely by chance: more than one word, or a type's."""
     plain = name.rstrip("_")
     return len(plain) > 4 and not plain.startswith("_") and ("_" in plain or not plain.islower())
 
@@ -169,7 +169,7 @@ def _page_rank(graph: Graph, weights: list[float], out: list[float], start: list
 
 
 def _start(paths: tuple[str, ...], focus: Focus) -> list[float]:
-    """Where the surfer begins: mostly at what the task names, a little everywhere."""
+    """The restart distribution: mostly on what the task names, a little everywhere."""
     total = sum(max(0.0, focus.paths.get(path, 0.0)) for path in paths)
     if total < NEAR:
         return [1.0 / len(paths)] * len(paths)
@@ -223,7 +223,7 @@ class Links:
                     self._packages[dotted.rpartition(".")[0].rpartition(".")[2]].append(path)
 
     def imported(self, files: Mapping[str, FileSymbols]) -> Imports:
-        """What each file imports, without itself."""
+        """The imports of each file, without itself."""
         direct = {path: self._direct(path, file.imports) - {path} for path, file in files.items()}
         return Imports(direct, handed_on(direct))
 
@@ -277,7 +277,7 @@ class Links:
 
 
 def handed_on(direct: Mapping[str, set[str]]) -> dict[str, frozenset[str]]:
-    """By package, what it hands on, and what the packages among that hand on in turn."""
+    """By package, the files it re-exports, those of re-exported packages included."""
     found: dict[str, frozenset[str]] = {}
     left = MAX_HANDED
     for package in filter(_hands_on, direct):

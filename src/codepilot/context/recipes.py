@@ -1,4 +1,4 @@
-"""What is worth looking at for each kind of task: where pieces of context come from, and what each is worth."""
+"""The recipes of each kind of task: where pieces of context come from, and how they are scored."""
 
 from __future__ import annotations
 
@@ -27,6 +27,10 @@ _CONFIGS = (
     *("codepilot.toml", "pyproject.toml", "setup.cfg", "pytest.ini", "tox.ini", "package.json", "tsconfig.json"),
     *("pom.xml", "build.gradle", "build.gradle.kts", ".editorconfig"),
 )
+_SCHEMAS = (
+    *(".sql", ".graphql", ".gql", ".proto", ".avsc", ".xsd", ".prisma", ".thrift", ".schema.json", "schema.json"),
+    *("openapi.json", "openapi.yaml", "openapi.yml", "swagger.json", "swagger.yaml", "schema.rb"),
+)
 _CONVENTIONS = ("CONTRIBUTING.md", "AGENTS.md", "CLAUDE.md", "STYLE.md", "docs/CONTRIBUTING.md")
 
 
@@ -51,6 +55,8 @@ class Candidate:
         name = posixpath.basename(self.path)
         if name in _CONFIGS:
             return "config"
+        if name.lower().endswith(_SCHEMAS):
+            return "schema"
         if is_doc(self.path):
             return "doc"
         return "test" if is_test(self.path) else "code"
@@ -78,7 +84,7 @@ Source = Callable[[View], Iterable[Candidate]]
 
 
 def focus_of(clues: Clues) -> Focus:
-    """Where the ranking leans: failing tests and the frames of their traces most, then what is touched and named."""
+    """The weights for ranking: failing tests and the frames of their traces most, then files touched and named."""
     weights: dict[str, float] = {}
     for paths, weight in (
         ([place.path for place in clues.tests], 3.0),
@@ -151,7 +157,7 @@ def neighbours(view: View) -> Iterator[Candidate]:
 
 
 def callers(view: View) -> Iterator[Candidate]:
-    """Who uses the functions that failed: a change to them must hold there too."""
+    """The callers of the functions that failed: a change must hold there too."""
     failed = dict.fromkeys(place.symbol.name for place in view.clues.frames[:3] if place.symbol is not None)
     names = [name for name in failed if not name.startswith("test")]
     shown = 0
@@ -165,18 +171,18 @@ def callers(view: View) -> Iterator[Candidate]:
 
 
 def similar_files(view: View) -> Iterator[Candidate]:
-    """Files whose names share words with the task, and those beside the files it names."""
+    """Files whose names share words with the task, and those in the directories of the files it names."""
     words = view.clues.words
-    beside = {posixpath.dirname(path) for path in (*view.clues.named_paths, *view.clues.touched)}
+    nearby = {posixpath.dirname(path) for path in (*view.clues.named_paths, *view.clues.touched)}
     scored = []
     for path in view.repository.files:
         stem = posixpath.basename(path).rpartition(".")[0].lower()
         shared = words.intersection(part for part in stem.replace("-", "_").split("_") if len(part) > 2)
-        near = posixpath.dirname(path) in beside
+        near = posixpath.dirname(path) in nearby
         if shared or near:
             scored.append((-(len(shared) * 2 + near), -view.ranks.files.get(path, 0.0), path, shared))
     for value, _, path, shared in sorted(scored)[:SIMILAR]:
-        why = f"its name has {', '.join(sorted(shared))}" if shared else "lies beside a file of the task"
+        why = f"its name has {', '.join(sorted(shared))}" if shared else "lies next to a file of the task"
         yield Candidate("similar file", path, 1, END, round(min(0.6, 0.44 - value * 0.04), 4), why)
 
 
@@ -186,13 +192,13 @@ def documentation(view: View) -> Iterator[Candidate]:
     names |= {posixpath.basename(path).rpartition(".")[0].lower() for path in view.focus.paths}
     longest = sorted(names, key=lambda name: (-len(name), name))[:MAX_NAMES]
     docs = sorted((path for path in view.repository.hashes if is_doc(path)), key=lambda path: (path.count("/"), path))
-    told = []
+    found = []
     for path in docs[:40]:
         text = "\n".join(view.texts.lines(path))[:MAX_DOC].lower()
         hits = sum(1 for name in longest if name in text)
         if hits:
-            told.append((-hits, path))
-    for hits, path in sorted(told)[:DOCS]:
+            found.append((-hits, path))
+    for hits, path in sorted(found)[:DOCS]:
         yield Candidate(
             "documentation", path, 1, END, round(min(0.4, 0.26 - hits * 0.02), 4), "speaks of the same things"
         )
@@ -245,6 +251,9 @@ RECIPES: Mapping[TaskKind, tuple[Source, ...]] = {
     ),
     TaskKind.BUILD: _NEW,
     TaskKind.SCAFFOLD: _NEW,
+    TaskKind.PROVE: (),  # no agent works on it
+    TaskKind.PROMPT: (),  # the prompt is all that its program is given
+    TaskKind.QUESTION: (named_files, similar_files, conventions, examples, documentation),
 }
 
 

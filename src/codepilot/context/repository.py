@@ -1,4 +1,4 @@
-"""The repository map: every file of a tree, with what its parser told of it."""
+"""The repository map: every file of a tree with its symbols."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from codepilot.context.parser_pool import Job, parse_all
 from codepilot.context.symbols import FileSymbols, Symbol, Unreadable, decoded, language_of, unfit
 
 MAX_FILES = 20_000
-"""Of more source files than this, the first by path are parsed and the others listed."""
+"""The most source files that are parsed, the first by path; the others are listed."""
 SECONDS = 60.0
 
 Read = Callable[[str], bytes | None]
@@ -48,7 +48,7 @@ class RepositoryMap:
 
     @cached_property
     def definitions(self) -> Mapping[str, tuple[tuple[str, Symbol], ...]]:
-        """Where each name is defined."""
+        """The definitions of each name."""
         found: defaultdict[str, list[tuple[str, Symbol]]] = defaultdict(list)
         for path, file in self.files.items():
             for symbol in file.symbols:
@@ -88,8 +88,8 @@ def map_repository(
 def _parse(
     missing: Mapping[str, str], languages: Mapping[str, str], read: Read, deadline: float
 ) -> tuple[dict[str, bytes], dict[str, str]]:
-    """Payloads by key for what can be told of content for ever, and notes for what may be otherwise next time."""
-    told: dict[str, bytes] = {}
+    """Payloads by key for results that depend on content alone, and notes for files to try again next time."""
+    payloads: dict[str, bytes] = {}
     lost: dict[str, str] = {}
 
     def jobs() -> Iterator[Job]:
@@ -98,17 +98,17 @@ def _parse(
             if source is None:
                 lost[key] = "unreadable"
             elif why := unfit(source):
-                told[key] = _empty(why, source)
+                payloads[key] = _empty(why, source)
             else:
                 yield Job(key, languages[path], source)
 
     if missing:
         spoken = {languages[path] for path in missing.values()}
         answers, fatal, late = parse_all(jobs(), spoken, len(missing), deadline)
-        told.update(answers)
-        told.update((key, _empty("unparsable")) for key in fatal)
+        payloads.update(answers)
+        payloads.update((key, _empty("unparsable")) for key in fatal)
         lost.update((key, "late") for key in late)
-    return told, lost
+    return payloads, lost
 
 
 def _empty(note: str, source: bytes = b"") -> bytes:
@@ -136,10 +136,10 @@ _PACKAGES = ("tree-sitter", *(f"tree-sitter-{name}" for name in ("python", "java
 
 @cache
 def parser_version() -> str:
-    """What decides how a source is parsed: our own code and the grammars."""
+    """A digest of everything that affects parsing: our own code and the grammars."""
     ours = hashlib.sha256(Path(parsing.__file__).read_bytes()).hexdigest()
-    told = "\n".join((ours, *map(version, _PACKAGES)))
-    return hashlib.sha256(told.encode()).hexdigest()[:12]
+    versions = "\n".join((ours, *map(version, _PACKAGES)))
+    return hashlib.sha256(versions.encode()).hexdigest()[:12]
 
 
 def key_of(content: str, language: str) -> str:

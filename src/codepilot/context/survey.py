@@ -1,4 +1,4 @@
-"""One look at a tree: what those who ask agents use of this room."""
+"""A tree with its map, outline and context: the interface of this room."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from codepilot.core.task import TaskKind
 from codepilot.workspace import ObjectStore
 
 _REGULAR = "100"
-"""What the modes of regular files begin with."""
+"""The prefix of the modes of regular files."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Files:
 
     @classmethod
     def of_tree(cls, objects: ObjectStore, tree: str) -> Files:
-        """Those of a tree in an object store."""
+        """The files of a tree in an object store."""
         entries = objects.read_tree(tree)
         hashes = {path: entry.oid for path, entry in entries.items() if entry.mode.startswith(_REGULAR)}
 

@@ -1,4 +1,4 @@
-"""What is known of one source file: its symbols, the names it refers to, and what it imports."""
+"""One source file's symbols, references and imports."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class FileSymbols:
 
     def uses(self, name: str) -> tuple[int, ...]:
         """The first lines on which a name is used, plainly or as a member."""
-        told = (self.references[key] for key in (name, f".{name}") if key in self.references)
-        return tuple(sorted({int(line) for lines in told for line in lines.split(",")}))
+        uses = (self.references[key] for key in (name, f".{name}") if key in self.references)
+        return tuple(sorted({int(line) for lines in uses for line in lines.split(",")}))
 
 
 class Unreadable(ValueError):
-    """Text that no parser of ours has written."""
+    """A payload that our parser did not write."""
 
 
 def decoded(payload: bytes) -> FileSymbols:
