@@ -77,9 +77,14 @@ def test_a_bundle_holds_its_files_and_checks_out(tmp_path: Path) -> None:
 
 def test_the_provenance_is_redacted_where_it_quotes_words_alone() -> None:
     token = "ghp_" + "a1" * 18
-    said = {"goal": Goal(natural=f"by {token}"), "constraints": (token,), "repo": f"/home/{token}", "tests": (token,)}
+    message = {
+        "goal": Goal(natural=f"by {token}"),
+        "constraints": (token,),
+        "repo": f"/home/{token}",
+        "tests": (token,),
+    }
     before = contents().provenance
-    task = before.task.model_copy(update=said)
+    task = before.task.model_copy(update=message)
     test = RegressionTest(test=token, path=token, reason=f"says {token}")
     whole = before.model_copy(update={"task": task, "targets": (token,), "regression_test": test})
     clean = whole.redacted(redact)
@@ -194,7 +199,7 @@ def test_an_extra_file_is_found(tmp_path: Path, extra: str) -> None:
     assert refusal(written.path).failure.details["file"] == extra
 
 
-def test_a_consistent_forgery_is_told_by_the_runs_own_log(tmp_path: Path) -> None:
+def test_a_consistent_forgery_is_judged_by_the_runs_own_log(tmp_path: Path) -> None:
     genuine = write_bundle(tmp_path / "r-1", contents())
     shutil.rmtree(genuine.path)
     forged = write_bundle(genuine.path, contents(patch=b"evil\n"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import time
 
 import pytest
 from hypothesis import given
@@ -200,6 +201,12 @@ def test_a_change_of_the_runner_is_found(path: str, before: bytes | None, after:
 )
 def test_other_changes_leave_the_runner_alone(path: str, before: bytes | None, after: bytes | None) -> None:
     assert not bends_runner(path, before, after)
+
+
+def test_a_configuration_that_is_slow_to_parse_counts_as_changed() -> None:
+    began = time.monotonic()
+    assert bends_runner("pyproject.toml", b"[tool.pytest]\n", b"a." * 100_000 + b"a = 1\n")
+    assert time.monotonic() - began < 1.0
 
 
 def test_a_new_project_brings_its_own_configuration() -> None:

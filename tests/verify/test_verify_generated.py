@@ -118,7 +118,7 @@ def test_a_scanner_that_is_not_installed_is_a_typed_failure(
     executor: LocalExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(security_scan, "PACKAGES", (*PACKAGES, "a_scanner_that_nobody_has"))
-    with pytest.raises(CodePilotError, match="a_scanner_that_nobody_has is not installed beside CodePilot") as caught:
+    with pytest.raises(CodePilotError, match="a_scanner_that_nobody_has is not installed with CodePilot") as caught:
         scanned(executor, {}, {"a.py": PLAIN})
     assert caught.value.kind is FailureKind.TOOL_MISSING
     assert caught.value.failure.next_action
@@ -133,7 +133,7 @@ def test_a_scanner_that_dies_means_not_scanned(executor: LocalExecutor, monkeypa
         assert (check.ok, "could not be scanned: a.py" in check.evidence) == (False, True)
 
 
-def test_the_lent_interpreter_heeds_nothing_of_the_workspace(executor: LocalExecutor) -> None:
+def test_the_added_interpreter_reads_nothing_of_the_workspace(executor: LocalExecutor) -> None:
     executor.run_command(RunCommand(workspace=NAME, argv=("/bin/sh", "-c", "echo 'raise SystemExit(9)' > bandit.py")))
     source = "import bandit, sys; print(bandit.__name__, sys.argv[1:], sys.flags.isolated); open(bandit.__file__, 'w')"
     done = executor.run_command(RunCommand(workspace=NAME, argv=(source, "one", "two"), packages=PACKAGES))

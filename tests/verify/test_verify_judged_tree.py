@@ -9,8 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from codepilot.verify import judged_tree, worth
-from codepilot.verify.proof import CONFIDENCE_FLOOR, STRONG_MUTANTS, STRONG_SCORE
+from codepilot.core.artifacts import Concern
+from codepilot.verify import Grade, grade, judged_tree
+from codepilot.verify.confidence import AGREEMENT_FLOOR, CONFIRMED_LEAST, MOST, STRONG_MUTANTS, STRONG_SCORE
 from codepilot.workspace import Entry, ObjectStore
 
 BASE = {
@@ -93,32 +94,58 @@ def test_whatever_changes_the_judge_stays_the_bases(objects: ObjectStore, edits:
 
 
 class Measured:
-    def __init__(self, mutants: int, killed: int, near: int = 1, near_killed: int = 1) -> None:
+    covering = 3
+
+    def __init__(
+        self, mutants: int, killed: int, near: int = 1, near_killed: int = 1, still_failing: tuple[str, ...] = ()
+    ) -> None:
         self.mutants, self.killed = mutants, killed
         self.near, self.near_killed = near, near_killed
+        self.still_failing = still_failing
         self.score = killed / mutants if mutants else 0.0
 
 
-def verdict(
-    strength: Measured | None, suite: str = "full", flaky: tuple[str, ...] = (), confidence: float = 1.0
-) -> str:
-    return worth(strength, suite, ("t",), flaky, confidence).verdict  # type: ignore[arg-type]
+DOUBT = Concern(rule="copied_condition", path="a.py", line=3, why="a new condition compares with 8")
 
 
-def test_only_strong_evidence_is_called_confirmed() -> None:
-    assert verdict(Measured(10, 9)) == "confirmed"
-    assert verdict(None) == "plausible"
-    assert verdict(Measured(10, 6)) == "plausible"
-    assert verdict(Measured(20, 18, near=4, near_killed=2)) == "plausible"
-    assert verdict(Measured(20, 20, near=0, near_killed=0)) == "plausible"
-    assert verdict(Measured(20, 18, near=5, near_killed=4)) == "confirmed"
-    assert verdict(Measured(4, 4)) == "plausible"
-    assert verdict(Measured(10, 9), suite="partial") == "plausible"
-    assert verdict(Measured(10, 9), suite="none") == "plausible"
-    assert verdict(Measured(10, 9), flaky=("t",)) == "plausible"
-    assert verdict(Measured(10, 9), flaky=("other",)) == "confirmed"
-    assert verdict(Measured(10, 9), confidence=CONFIDENCE_FLOOR - 0.01) == "plausible"
-    assert worth(Measured(10, 9), "full", ("t",), (), 1.0, unmended=("other",)).verdict == "plausible"
+def given_worth(
+    strength: Measured | None,
+    suite: str = "full",
+    flaky: tuple[str, ...] = (),
+    agreement: float | None = 1.0,
+    concerns: tuple[Concern, ...] = (),
+) -> Grade:
+    return grade(strength, suite, ("t",), flaky, agreement, concerns)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("expected", "given"),
+    [
+        ("confirmed", given_worth(Measured(10, 9))),
+        ("plausible", given_worth(None)),
+        ("plausible", given_worth(Measured(10, 6))),
+        ("plausible", given_worth(Measured(20, 18, near=4, near_killed=2))),
+        ("plausible", given_worth(Measured(20, 20, near=0, near_killed=0))),
+        ("confirmed", given_worth(Measured(20, 18, near=5, near_killed=4))),
+        ("plausible", given_worth(Measured(4, 4))),
+        ("plausible", given_worth(Measured(10, 9), suite="partial")),
+        ("plausible", given_worth(Measured(10, 9), suite="none")),
+        ("plausible", given_worth(Measured(10, 9), flaky=("t",))),
+        ("confirmed", given_worth(Measured(10, 9), flaky=("other",))),
+        ("plausible", given_worth(Measured(10, 9), agreement=AGREEMENT_FLOOR - 0.01)),
+        ("confirmed", given_worth(Measured(10, 9), agreement=None)),
+        ("plausible", given_worth(Measured(10, 10), concerns=(DOUBT,))),
+        ("plausible", given_worth(Measured(10, 10, still_failing=("other",)))),
+    ],
+)
+def test_only_strong_evidence_is_called_confirmed(expected: str, given: Grade) -> None:
+    assert given.verdict == expected
+
+
+def test_a_doubted_change_says_where_and_why() -> None:
+    doubted = given_worth(Measured(40, 40), concerns=(DOUBT, DOUBT))
+    assert "a.py:3: a new condition compares with 8 (and 1 more)" in doubted.reason
+    assert doubted.parts["generality"] < 0.5
 
 
 @given(
@@ -127,13 +154,16 @@ def test_only_strong_evidence_is_called_confirmed() -> None:
     st.sampled_from(["full", "partial", "none"]),
     st.booleans(),
     st.floats(0, 1),
+    st.booleans(),
 )
 def test_confirmed_is_never_claimed_on_less(
-    mutants: int, share: float, suite: str, wavers: bool, confidence: float
+    mutants: int, share: float, suite: str, wavers: bool, agreement: float, doubted: bool
 ) -> None:
     strength = Measured(mutants, int(mutants * share))
-    given_worth = worth(strength, suite, ("t",), ("t",) if wavers else (), confidence)  # type: ignore[arg-type]
-    strong = strength.mutants >= STRONG_MUTANTS and strength.score >= STRONG_SCORE
-    expected = strong and suite == "full" and not wavers and confidence >= CONFIDENCE_FLOOR
-    assert (given_worth.verdict == "confirmed") is expected
-    assert given_worth.reason
+    found = given_worth(strength, suite, ("t",) if wavers else (), agreement, (DOUBT,) if doubted else ())
+    strong = strength.mutants >= STRONG_MUTANTS and strength.score >= STRONG_SCORE and not doubted
+    expected = strong and suite == "full" and not wavers and agreement >= AGREEMENT_FLOOR
+    assert (found.verdict == "confirmed") is expected
+    assert found.reason
+    assert (found.confidence >= CONFIRMED_LEAST) is expected
+    assert 0 < found.confidence <= MOST

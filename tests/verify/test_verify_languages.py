@@ -52,7 +52,7 @@ def checks(
 
 
 def added_to(path: str, text: str, more: str, **asked: object) -> dict[str, str]:
-    """What is said of lines that come before the file's last closing bracket."""
+    """What is reported of lines that come before the file's last closing bracket."""
     head, mark, tail = text.rstrip("\n").rpartition("\n")
     return checks({path: text}, {path: f"{head}\n{more}{mark}{tail}\n"}, **asked)  # type: ignore[arg-type]
 
@@ -136,10 +136,10 @@ def test_a_product_that_asks_whether_it_is_tested_is_refused() -> None:
 
 
 def test_new_warnings_of_the_projects_compiler_are_reasons() -> None:
-    said = "src/main/java/shop/Basket.java: [deprecation] stop() in Thread has been deprecated"
+    message = "src/main/java/shop/Basket.java: [deprecation] stop() in Thread has been deprecated"
     tree = {"src/main/java/shop/Basket.java": "class Basket { }\n"}
     changed = {"src/main/java/shop/Basket.java": "class Basket { int a; }\n"}
-    assert checks(tree, changed, warnings=(said,)) == {"no_new_compilation_warnings": said}
+    assert checks(tree, changed, warnings=(message,)) == {"no_new_compilation_warnings": message}
     assert checks(tree, changed) == {}
 
 

@@ -13,9 +13,9 @@ from codepilot.core.artifacts import TestResult
 from codepilot.core.events import ProofRecorded
 from codepilot.core.failures import CodePilotError
 from codepilot.executor import CreateWorkspace, LocalExecutor, MountSpec
-from codepilot.project import Project, detect
+from codepilot.project import Dependencies, Project, detect
 from codepilot.sandbox import Level, choose
-from codepilot.verify import Baseline, prove, run_baseline, run_gate
+from codepilot.verify import Baseline, Missing, prove, run_baseline, run_gate
 from codepilot.workspace import Entry, ObjectStore
 
 Files = dict[str, str]
@@ -55,6 +55,8 @@ class Measured:
     score: float = 0.9
     near: int = 2
     near_killed: int = 2
+    covering: int = 3
+    still_failing: tuple[str, ...] = ()
 
 
 @dataclass
@@ -82,19 +84,26 @@ class Lab:
             env=self.project.env,
         )
 
-    def baseline(self, *targets: str) -> Baseline:
+    def baseline(self, *targets: str, writes: bool = False, within: tuple[str, ...] = ()) -> Baseline:
+        """`writes` says that the agent can write modules that nothing declares."""
+        self.executor.delete("before")
         self.executor.create(self.request("before", self.base_tree))
-        return run_baseline(self.executor, "before", self.project, targets, self.command_sec)
+        missing = Missing(Dependencies(self.root).facts, may_be_written=writes)
+        return run_baseline(
+            self.executor, "before", self.project, targets, self.command_sec, within=within, missing=missing
+        )
 
-    def refused(self, *targets: str) -> CodePilotError:
+    def refused(self, *targets: str, within: tuple[str, ...] = ()) -> CodePilotError:
         with pytest.raises(CodePilotError) as caught:
-            self.baseline(*targets)
+            self.baseline(*targets, within=within)
         return caught.value
 
     def gate(self, baseline: Baseline, after: Files, narrowed: bool = False) -> TestResult:
+        self.executor.delete("after")
         self.executor.create(self.request("after", self.tree(after)))
 
         def base_workspace() -> str:
+            self.executor.delete("base")
             self.executor.create(self.request("base", self.base_tree))
             return "base"
 
@@ -113,8 +122,8 @@ class Lab:
             create=self.request,
             command_sec=self.command_sec,
             tree=tree,
-            confidence=0.9,
-            measure=lambda workspace: strength,
+            agreement=0.9,
+            measure=lambda workspace, failing: strength,
         )
 
 

@@ -3,6 +3,7 @@
 The platform judges here, with pure rules and with tests that run in the sandbox. No agent decides.
 """
 
+from codepilot.verify.baseline import run_baseline, run_change_baseline, run_suite_baseline
 from codepilot.verify.bundle import (
     BundleContents,
     Notice,
@@ -16,42 +17,66 @@ from codepilot.verify.bundle import (
     write_directory,
     write_record,
 )
-from codepilot.verify.bundle_proof import verify_bundle
+from codepilot.verify.bundle_proof import rebuild_program, verify_bundle
+from codepilot.verify.confidence import Grade, grade
 from codepilot.verify.configuration import configures_runner, flagged
-from codepilot.verify.gates import GateJudge, LintBench
-from codepilot.verify.proof import REGRESSION_TEST, RegressionCheck, Worth, judged_tree, prove, tree_checks, worth
-from codepilot.verify.review_checks import review
+from codepilot.verify.gates import GateJudge, LintBench, with_gates
+from codepilot.verify.generated_scan import scan_program
+from codepilot.verify.generated_sign import Sign
+from codepilot.verify.lacking import Missing
+from codepilot.verify.program import ProgramBench, empty_baseline, prove_program, tests_gate
+from codepilot.verify.proof import REGRESSION_TEST, RegressionCheck, judged_tree, prove, tree_checks
+from codepilot.verify.proposed_change import BaseTests, brings_tests, change_between, tree_with_tests
+from codepilot.verify.review_checks import review, secrets_in
 from codepilot.verify.security_scan import Finding, Scan, scan_generated
-from codepilot.verify.suite_runs import Baseline, run_baseline, run_gate
+from codepilot.verify.suite_runs import Baseline, run_gate
+from codepilot.verify.verdict import selects
 
 __all__ = [
     "REGRESSION_TEST",
+    "BaseTests",
     "Baseline",
     "BundleContents",
     "Finding",
     "GateJudge",
+    "Grade",
     "LintBench",
+    "Missing",
     "Notice",
+    "ProgramBench",
     "Provenance",
     "RegressionCheck",
     "Scan",
+    "Sign",
     "Versions",
-    "Worth",
+    "brings_tests",
+    "change_between",
     "check_bundle",
     "configures_runner",
+    "empty_baseline",
     "flagged",
+    "grade",
     "judged_tree",
     "notice",
     "prove",
+    "prove_program",
     "read_payload",
+    "rebuild_program",
     "review",
     "run_baseline",
+    "run_change_baseline",
     "run_gate",
+    "run_suite_baseline",
     "sandbox_used",
     "scan_generated",
+    "scan_program",
+    "secrets_in",
+    "selects",
+    "tests_gate",
     "tree_checks",
+    "tree_with_tests",
     "verify_bundle",
-    "worth",
+    "with_gates",
     "write_bundle",
     "write_directory",
     "write_record",

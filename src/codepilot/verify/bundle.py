@@ -20,6 +20,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
+from codepilot.core.approval import ApprovalRequested
 from codepilot.core.artifacts import RegressionTest
 from codepilot.core.contract import Contract, JsonObject
 from codepilot.core.events import Event, State, Verdict
@@ -78,6 +79,8 @@ class Provenance(Contract):
     suite: Literal["full", "partial", "none"]
     verdict: Literal["confirmed", "plausible"] | None
     confidence: float
+    agreement: float | None = None
+    """The search's estimate, if it found the change."""
     versions: Versions
     commands: tuple[tuple[str, ...], ...]
     sandbox: SandboxUsed
@@ -333,15 +336,20 @@ class Notice(Contract):
     iterations: int
     duration_sec: float
     at: str
+    approval: ApprovalRequested | None = None
+    """What a person is asked, if that is what the run waits for."""
+    link: str | None = None
+    """Where this one request can be answered without signing in, until it expires."""
 
 
-def notice(run: Run, redact: Callable[[str], str]) -> Notice:
-    """The webhook's body for an ended run. It depends on the run alone."""
+def notice(run: Run, redact: Callable[[str], str], link: str | None = None) -> Notice:
+    """The webhook's body for an ended run. It depends on the run and the link alone."""
     shared = report_json(report(run), redact)
     return Notice.model_validate(
         {name: shared[name] for name in Notice.model_fields if name in shared}
         | {
             "run_id": run.run_id,
+            "link": link,
             "task_id": run.task.task_id,
             "goal": redact(run.task.goal.natural),
             "repo": redact(run.task.repo),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from codepilot.core.artifacts import PolicyCheck
@@ -9,9 +10,12 @@ from codepilot.core.events import ProofRecorded
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor import Executor
 from codepilot.project import Project
+from codepilot.verify.baseline import run_baseline
 from codepilot.verify.bundle import BASE_DIFF, PATCH, Provenance, check_bundle, read_payload
-from codepilot.verify.proof import Create, Measure, RegressionCheck, prove
-from codepilot.verify.suite_runs import Baseline, run_baseline
+from codepilot.verify.lacking import Missing
+from codepilot.verify.proof import Compare, Create, Measure, RegressionCheck, prove
+from codepilot.verify.proposed_change import brings_tests
+from codepilot.verify.suite_runs import Baseline
 from codepilot.workspace import ObjectStore
 
 _DISPROVED = (FailureKind.TEST_ALREADY_PASSES, FailureKind.TEST_NOT_FOUND, FailureKind.FLAKY_TEST)
@@ -29,6 +33,9 @@ def verify_bundle(
     create: Create,
     expected: str | None = None,
     measure: Measure | None = None,
+    missing: Missing | None = None,
+    on_progress: Callable[[str], None] = lambda stage: None,
+    compare: Compare | None = None,
 ) -> ProofRecorded:
     """Check every byte, rebuild base and change, and run the tests before and after.
 
@@ -42,8 +49,9 @@ def verify_bundle(
     intact = PolicyCheck(name="bytes_are_intact", ok=True, evidence=f"{len(provenance.files)} files")
     base_tree = rebuild_base(directory, provenance, objects, commit_tree)
     rebuilt = PolicyCheck(name="base_is_the_recorded_one", ok=True, evidence=base_tree)
+    on_progress("running the tests before the change")
     try:
-        baseline = _baseline(executor, project, provenance, base_tree, workspace, create)
+        baseline = _baseline(executor, project, provenance, base_tree, workspace, create, missing)
     except CodePilotError as error:
         if error.kind not in _DISPROVED:
             raise
@@ -52,6 +60,7 @@ def verify_bundle(
         reason = f"the tests fail in another way than recorded: {', '.join(baseline.targets)}"
         return _disproved((intact, rebuilt), reason)
     fails = PolicyCheck(name="fails_before", ok=True, evidence=", ".join(baseline.targets))
+    on_progress("running the tests after the change")
     proof = prove(
         executor,
         objects,
@@ -63,13 +72,17 @@ def verify_bundle(
         create=create,
         command_sec=provenance.task.budget.command_sec,
         tree=provenance.patched_tree,
-        confidence=provenance.confidence,
+        agreement=provenance.agreement,
         measure=measure,
+        compare=compare,
+        brings_tests=brings_tests(provenance.task, dirty=provenance.base_dirty),
+        commands=provenance.task.accept,
     )
     proof = proof.model_copy(update={"checks": (intact, rebuilt, fails, *proof.checks)})
     test = provenance.regression_test
     if not proof.ok or test is None or not test.written:
         return proof
+    on_progress("running the regression test before and after")
     command_sec = provenance.task.budget.command_sec
     check = RegressionCheck(executor, objects, project, create, f"{workspace}-proof", command_sec)
     return _with_test(proof, check.judge(test, base_tree, provenance.patched_tree))
@@ -79,6 +92,11 @@ def _with_test(proof: ProofRecorded, check: PolicyCheck) -> ProofRecorded:
     """The proof with the check of the regression test, which may have held only on the machine that wrote it."""
     failed = "" if check.ok else f"; but the regression test that came with it does not hold here: {check.evidence}"
     return proof.model_copy(update={"checks": (*proof.checks, check), "reason": proof.reason + failed})
+
+
+def rebuild_program(directory: Path, provenance: Provenance, objects: ObjectStore, empty: str) -> tuple[str, bytes]:
+    """The tree that a build started from, and its patch, both from the bundle alone."""
+    return rebuild_base(directory, provenance, objects, empty), read_payload(directory, PATCH, provenance)
 
 
 def rebuild_base(directory: Path, provenance: Provenance, objects: ObjectStore, commit_tree: str) -> str:
@@ -102,7 +120,13 @@ def rebuild_base(directory: Path, provenance: Provenance, objects: ObjectStore, 
 
 
 def _baseline(
-    executor: Executor, project: Project, provenance: Provenance, tree: str, workspace: str, create: Create
+    executor: Executor,
+    project: Project,
+    provenance: Provenance,
+    tree: str,
+    workspace: str,
+    create: Create,
+    missing: Missing | None,
 ) -> Baseline:
     place = f"{workspace}-base"
     try:
@@ -110,7 +134,9 @@ def _baseline(
         executor.create(create(place, tree))
         command_sec = provenance.task.budget.command_sec
         narrowed = provenance.suite == "none"
-        return run_baseline(executor, place, project, provenance.targets, command_sec, narrowed=narrowed)
+        return run_baseline(
+            executor, place, project, provenance.targets, command_sec, narrowed=narrowed, missing=missing
+        )
     finally:
         executor.delete(place)
 

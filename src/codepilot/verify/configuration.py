@@ -10,7 +10,6 @@ import configparser
 import json
 import re
 import sys
-import tomllib
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
@@ -18,6 +17,7 @@ from xml.etree.ElementTree import Element, ParseError, TreeBuilder
 from xml.parsers import expat
 
 from codepilot.core.events import FilesFlagged
+from codepilot.core.project_settings import parse_toml
 from codepilot.executor import FileChange
 
 CONFIG_NAMES = frozenset(
@@ -68,21 +68,22 @@ def runner_settings(path: str, content: bytes | None) -> object:
         return READ[name](content)
     if name not in SECTIONED_NAMES:
         return None
-    text = (content or b"").decode("utf-8", "replace")
+    if content is not None and len(content) > MAX_BYTES:
+        return content
     try:
-        return _toml_settings(text) if name == "pyproject.toml" else _ini_settings(text)
-    except (tomllib.TOMLDecodeError, configparser.Error, RecursionError):
+        return _toml_settings(content or b"") if name == "pyproject.toml" else _ini_settings(content or b"")
+    except (ValueError, configparser.Error):
         return content
 
 
-def _toml_settings(text: str) -> object:
-    tool = tomllib.loads(text).get("tool", {})
+def _toml_settings(content: bytes) -> object:
+    tool = parse_toml(content).get("tool", {})
     return tool.get("pytest") if isinstance(tool, dict) else tool
 
 
-def _ini_settings(text: str) -> object:
+def _ini_settings(content: bytes) -> object:
     parser = configparser.RawConfigParser(strict=False)
-    parser.read_string(text)
+    parser.read_string(content.decode("utf-8", "replace"))
     sections = ("pytest", "tool:pytest", "unittest")
     return {name: sorted(parser.items(name)) for name in sections if parser.has_section(name)}
 

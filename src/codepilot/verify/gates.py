@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import html
 import json
+import posixpath
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,7 @@ Read = Callable[[str], bytes | None]
 MAX_SHOWN = 5
 MAX_OUTPUT = 500
 _ERRORS = {"compiles": "SyntaxError", "lint": "LintError", "command": "CommandFailed"}
+_ERRORS |= {"own_tests": "NoTests", "base_tests": "TestsWeakened"}
 """The error type under which the agent sees a red gate."""
 
 
@@ -107,6 +109,9 @@ class GateJudge:
     def _lint(self, base: str) -> Gate:
         """Compare the findings of the project's linters in the touched files before and after the change."""
         bench = LintBench(self.executor, self.project, self.after, self.command_sec)
+        if not bench.linters():
+            known = ", ".join(one.name for one in LINTERS)
+            return Gate(name="lint", ok=None, evidence=f"the project configures none of {known}")
         old, new = [], []
         for linter in bench.linters():
             touched = [one for one in self.changes if one.path.endswith(linter.suffixes)]
@@ -126,23 +131,28 @@ class GateJudge:
 
     def _command(self, base: str, command: str) -> Gate:
         """Run an acceptance command before and after; it must succeed after the change."""
-        before, _ = self._run(base, command)
-        after, output = self._run(self.workspace, command)
+        seconds = self.command_sec
+        before, _ = run_shell(self.executor, base, self.project, command, seconds)
+        after, output = run_shell(self.executor, self.workspace, self.project, command, seconds)
         evidence = f"{command}: {output}" if after and output else command
         return Gate(name="command", before=_ended(before), after=_ended(after), ok=after == 0, evidence=evidence)
 
-    def _run(self, workspace: str, command: str) -> tuple[int | None, str]:
-        done = self.executor.run_command(
-            RunCommand(
-                workspace=workspace,
-                argv=("/bin/sh", "-c", command),
-                env=self.project.env,
-                timeout_sec=self.command_sec,
-                hosts=self.project.hosts,
-            )
+
+def run_shell(
+    executor: Executor, workspace: str, project: Project, command: str, timeout_sec: float
+) -> tuple[int | None, str]:
+    """The exit code of an acceptance command, and the end of its output."""
+    done = executor.run_command(
+        RunCommand(
+            workspace=workspace,
+            argv=("/bin/sh", "-c", command),
+            env=project.env,
+            timeout_sec=timeout_sec,
+            hosts=project.hosts,
         )
-        output = (done.stdout + done.stderr).decode("utf-8", "replace").replace("\0", "\\0").strip()
-        return done.exit_code, output[-MAX_OUTPUT:] or (done.limit or "")
+    )
+    output = (done.stdout + done.stderr).decode("utf-8", "replace").replace("\0", "\\0").strip()
+    return done.exit_code, output[-MAX_OUTPUT:] or (done.limit or "")
 
 
 def with_gates(result: TestResult, gates: Sequence[Gate]) -> TestResult:
@@ -289,17 +299,15 @@ class LintBench:
     timeout_sec: float
 
     def linters(self) -> tuple[Linter, ...]:
-        return tuple(one for one in LINTERS if one.configured(self.read))
+        """Those that the project configures in its own directory."""
+        return tuple(one for one in LINTERS if one.configured(self._read_own))
+
+    def _read_own(self, name: str) -> bytes | None:
+        return self.read(posixpath.join(self.project.folder, name))
 
     def require(self, workspace: str) -> None:
-        """Raise if the project configures no linter, or one that cannot run here."""
-        if not (linters := self.linters()):
-            raise CodePilotError(
-                FailureKind.INVALID_SPEC,
-                f"lint_clean is set, but the project configures none of {', '.join(one.name for one in LINTERS)}.",
-                next_action="Configure a linter in the project, or leave lint_clean out.",
-            )
-        for one in linters:
+        """Raise if the project configures a linter that cannot run here."""
+        for one in self.linters():
             done = self._run(workspace, one.probe(self.project))
             if done.status != "ok" or done.exit_code != 0:
                 raise _unavailable(one, done)
@@ -308,18 +316,29 @@ class LintBench:
         """The findings of a linter in these files, by their paths in the workspace."""
         if not files:
             return []
-        done = self._run(workspace, linter.argv(self.project, files))
+        seen = [posixpath.relpath(file, self.project.folder or ".") for file in files]
+        done = self._run(workspace, linter.argv(self.project, seen))
         try:
             if done.exit_code is None or (done.exit_code != 0 and not done.stdout):  # findings are an exit code, too
                 raise ValueError(done.limit or done.status)
             found = list(linter.parse(done.stdout.decode("utf-8", "replace")))[:MAX_FINDINGS]
-            named = ((one, [file for file in files if f"/{one.path}".endswith(f"/{file}")]) for one in found)
+            named = ((one, [file for file in files if self._same(one.path, file)]) for one in found)
             return [one._replace(path=max(there, key=len)) for one, there in named if there]
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise _unavailable(linter, done) from error
 
+    def _same(self, found: str, file: str) -> bool:
+        own = posixpath.relpath(file, self.project.folder or ".")
+        return any(f"/{found}".endswith(f"/{one}") for one in (file, own))
+
     def _run(self, workspace: str, argv: tuple[str, ...]) -> CommandResult:
-        command = RunCommand(workspace=workspace, argv=argv, env=self.project.env, timeout_sec=self.timeout_sec)
+        command = RunCommand(
+            workspace=workspace,
+            argv=argv,
+            env=self.project.env,
+            timeout_sec=self.timeout_sec,
+            cwd=self.project.folder or ".",
+        )
         return self.executor.run_command(command)
 
 

@@ -7,90 +7,42 @@ the changed code the tests notice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from codepilot.core.artifacts import PolicyCheck, RegressionTest, TestResult, TestSummary
-from codepilot.core.events import ProofRecorded, Verdict
+from codepilot.core.artifacts import Concern, PolicyCheck, RegressionTest, TestResult, TestSummary
+from codepilot.core.events import ProofRecorded
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor import CreateWorkspace, Executor
 from codepilot.project import Project, SuiteRun, is_test, run_tests
+from codepilot.verify.confidence import grade
 from codepilot.verify.configuration import bends_runner
+from codepilot.verify.gates import run_shell
+from codepilot.verify.generality import changed_files, concerns, signs, sources_of, versions
 from codepilot.verify.suite_runs import Baseline, run_gate
-from codepilot.verify.verdict import RED, SuiteKind, named_cases, passes
+from codepilot.verify.verdict import OUTSIDE, RED, named_cases, passes
 from codepilot.workspace import Entry, ObjectStore
 
 if TYPE_CHECKING:
-    from codepilot.repair import MutationScore
+    from codepilot.repair import MutationScore, Spread, Variants
 
 REGRESSION_TEST = "regression_test_tells_them_apart"
 OTHER_SEED = "20011"
 """A hash seed that no other run of a regression test uses."""
 VALIDATED = "tree_is_the_validated_one"
-STRONG_SCORE = 0.75
-"""The share of mutants of the changed code that the tests must notice for `confirmed`."""
-STRONG_MUTANTS = 5
-"""The number of mutants below which the score means nothing."""
-CONFIDENCE_FLOOR = 0.7
-"""The agent's confidence below which no change is confirmed."""
-
-ENVIRONMENTAL = frozenset(
-    {"ModuleNotFoundError", "ImportError", "OSError", "PermissionError", "FileNotFoundError", "ConnectionError"}
-    | {"ConnectionRefusedError", "ConnectionResetError", "ConnectTimeout", "TimeoutError", "gaierror", "URLError"}
-    | {"HTTPError", "ProxyError", "SSLError"}
-)
+MAX_EVIDENCE = 5
+ENVIRONMENTAL = OUTSIDE | {"ModuleNotFoundError", "ImportError", "OSError", "PermissionError", "FileNotFoundError"}
 """Errors of tests that lack something outside the code, which no change can mend."""
 
 
 Create = Callable[[str, str], CreateWorkspace]
 """Build the request for a workspace of this name and tree, with the project's environment."""
-Measure = Callable[[str], "MutationScore | None"]
-"""Measure the strength of the tests in a workspace that holds the patched tree."""
-
-
-class Worth(NamedTuple):
-    """The verdict of a proof that holds, and the reason for it."""
-
-    verdict: Verdict
-    reason: str
-
-
-def worth(
-    strength: MutationScore | None,
-    suite: SuiteKind,
-    targets: Sequence[str],
-    flaky: Sequence[str],
-    confidence: float,
-    unmended: Sequence[str] = (),
-) -> Worth:
-    """`confirmed` if the tests around the change are strong and the agent is sure; otherwise `plausible`.
-
-    `unmended` are other tests that failed before and still do: the cause may be mended only in part.
-    """
-    if suite != "full":
-        return Worth("plausible", "the suite could not be run to its end" if suite == "partial" else "no suite was run")
-    if set(targets) & set(flaky):
-        return Worth("plausible", "a test that the change is judged by is flaky")
-    if strength is None or strength.mutants < STRONG_MUTANTS:
-        count = 0 if strength is None else strength.mutants
-        return Worth("plausible", f"too little could be varied around the change to tell ({count} mutants)")
-    if unmended:
-        return Worth(
-            "plausible", f"{len(unmended)} other test(s) still fail, {unmended[0]} first: the cause may remain"
-        )
-    noticed = f"the tests notice {strength.killed} of {strength.mutants} mutants of the changed code"
-    if strength.score < STRONG_SCORE:
-        return Worth("plausible", f"weak tests: {noticed}")
-    if not strength.near:
-        return Worth("plausible", "nothing of the changed lines could be varied, so the tests may not notice them")
-    if strength.near_killed < STRONG_SCORE * strength.near:
-        alike = f"they notice {strength.near_killed} of {strength.near} variations of the changed lines"
-        return Worth("plausible", f"weak tests around the change: {alike}")
-    if confidence < CONFIDENCE_FLOOR:
-        return Worth("plausible", f"the agent is not sure ({confidence:.2f})")
-    return Worth("confirmed", noticed)
+Measure = Callable[[str, Sequence[str]], "MutationScore | None"]
+"""Measure the strength of the tests in a workspace that holds the patched tree; also which failing tests reach it."""
+Compare = Callable[[str, SuiteRun, "Variants"], "Spread"]
+"""Compare the changed Python files in a workspace with other versions of them, by inputs of the suite's tests."""
 
 
 def prove(
@@ -105,13 +57,18 @@ def prove(
     create: Create,
     command_sec: float,
     tree: str,
-    confidence: float = 0.0,
+    agreement: float | None = None,
     narrowed: bool = False,
     measure: Measure | None = None,
+    compare: Compare | None = None,
+    brings_tests: bool = False,
+    commands: Sequence[str] = (),
 ) -> ProofRecorded:
-    """Prove that `patch` on `base_tree` gives `tree` and that the tests then pass.
+    """Prove that `patch` on `base_tree` gives `tree`, that the tests then pass and the task's `commands` succeed.
 
-    Works in `<workspace>-proof` and, for reruns, `<workspace>-base`, and deletes both.
+    `agreement` is the search's estimate, if it found the change. `brings_tests` is true if the change came with tests
+    of its own, which are a part of the base. Works in `<workspace>-proof` and, for reruns,
+    `<workspace>-base`, and deletes both.
     """
     try:
         built = objects.apply(base_tree, patch)
@@ -134,11 +91,26 @@ def prove(
         executor.delete(proof_place)
         executor.create(create(proof_place, judged))
         result = run_gate(executor, proof_place, project, baseline, command_sec, base_workspace, narrowed)
-        strength = measure(proof_place) if measure is not None and result.passed else None
+        unmended = _unmended(baseline, result)
+        strength = measure(proof_place, unmended) if measure is not None and result.passed else None
+        doubts = _concerns(objects, base_tree, judged, built, baseline, proof_place, compare) if result.passed else ()
+        if commands and result.passed:
+            executor.delete(proof_place)
+            executor.create(create(proof_place, built))
+            ended = {one: run_shell(executor, proof_place, project, one, command_sec) for one in commands}
+            checks.append(_commands_succeed(ended))
     finally:
         executor.delete(proof_place)
         executor.delete(base_place)
-    return _recorded(result, checks, baseline, strength, confidence)
+    return _recorded(
+        result, checks, baseline, strength, doubts, agreement, brings_tests=brings_tests, python=project.is_python
+    )
+
+
+def _commands_succeed(ended: Mapping[str, tuple[int | None, str]]) -> PolicyCheck:
+    """The acceptance commands on the clean copy, which lacks what the agent left besides its change."""
+    failed = [f"{command}: {output or code}" for command, (code, output) in ended.items() if code != 0]
+    return PolicyCheck(name="commands_succeed", ok=not failed, evidence=_plain("; ".join(failed or ended)))
 
 
 def tree_checks(objects: ObjectStore, base_tree: str, built: str, tree: str) -> list[PolicyCheck]:
@@ -159,7 +131,11 @@ def _recorded(
     checks: list[PolicyCheck],
     baseline: Baseline,
     strength: MutationScore | None,
-    confidence: float,
+    doubts: Sequence[Concern],
+    agreement: float | None,
+    *,
+    brings_tests: bool,
+    python: bool,
 ) -> ProofRecorded:
     unmet = [target for target in baseline.targets if target in result.failed_tests_after]
     checks = [
@@ -169,19 +145,42 @@ def _recorded(
     ]
     if not result.passed or not all(check.ok for check in checks):
         return _refuted(checks, result)
-    value = worth(
-        strength, result.suite, baseline.targets, result.summary.flaky, confidence, _unmended(baseline, result)
-    )
+    suite, flaky = result.suite, result.summary.flaky
+    value = grade(strength, suite, baseline.targets, flaky, agreement, doubts, brings_tests=brings_tests, python=python)
+    general = PolicyCheck(name="change_is_general", ok=not doubts, evidence="; ".join(map(str, doubts[:MAX_EVIDENCE])))
     strong = PolicyCheck(name="tests_are_strong", ok=value.verdict == "confirmed", evidence=value.reason)
     return ProofRecorded(
         ok=True,
         verdict=value.verdict,
-        confidence=confidence,
-        checks=(*checks, strong),
+        confidence=value.confidence,
+        confidence_parts=value.parts,
+        concerns=tuple(doubts),
+        checks=(*checks, general, strong),
         after=result.summary,
         suite=result.suite,
         reason=value.reason,
     )
+
+
+def _concerns(
+    objects: ObjectStore,
+    base_tree: str,
+    judged: str,
+    built: str,
+    baseline: Baseline,
+    workspace: str,
+    compare: Compare | None,
+) -> tuple[Concern, ...]:
+    """The reasons to doubt that the change is general. Functions are only run if something in the change is odd."""
+    files = changed_files(objects, base_tree, built)
+    before = [case.message for case in baseline.suite.cases.values() if case.status in RED]
+    tests, collected = baseline.targets, baseline.suite.collected
+    found = signs(files, sources_of(objects, judged, tests), tests, before, collected)
+    open_signs = any(not one.certain for one in found)
+    python = {file.path: file.before for file in files if file.is_python and file.after is not None}
+    if compare is None or not open_signs:
+        return concerns(found, files)
+    return concerns(found, files, compare(workspace, baseline.suite, versions(python, found)))
 
 
 def _unmended(baseline: Baseline, result: TestResult) -> tuple[str, ...]:
@@ -254,7 +253,7 @@ class RegressionCheck:
         if not all(passes(run, test) for run in runs):
             return _verdict_on_test(False, f"{test} does not pass after the change")
         if broken := [other for other in neighbours if not passes(runs[0], other)]:
-            return _verdict_on_test(False, f"{broken[0]} does not pass beside {test}")
+            return _verdict_on_test(False, f"{broken[0]} does not pass together with {test}")
         return _verdict_on_test(True, f"{test} fails before and passes after")
 
     def _neighbours(self, regression: RegressionTest) -> tuple[str, ...]:
@@ -263,11 +262,11 @@ class RegressionCheck:
             return ()
         path, module = f"/{regression.path}", PurePosixPath(regression.path).stem
 
-        def beside(test: str) -> bool:
+        def same_file(test: str) -> bool:
             file, by_file, _ = test.partition("::")
             return path.endswith(f"/{file}") if by_file else module in test.split(".")
 
-        return tuple(one for one in self.before.cases if beside(one) and passes(self.before, one))
+        return tuple(one for one in self.before.cases if same_file(one) and passes(self.before, one))
 
     def _make(self, tree: str) -> None:
         self.executor.delete(self.place)

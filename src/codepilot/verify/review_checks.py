@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import PurePosixPath
 
 from codepilot.core.artifacts import PolicyCheck, Review
 from codepilot.core.policy import Severity
@@ -23,6 +24,7 @@ from codepilot.project import is_test
 from codepilot.verify import testcode
 from codepilot.verify.configuration import bends_runner
 from codepilot.verify.security_scan import Scan, generated_code
+from codepilot.verify.weakening import weakenings
 
 MARKERS = re.compile(
     r"""(?:\#|//|/\*|^\s{0,80}\*|<!--|\"{3}|'{3}).{0,200}?\b(TODO|FIXME|XXX|HACK)\b
@@ -74,6 +76,12 @@ def debug_calls(tree: ast.Module) -> Counter[str]:
     return found
 
 
+ADVICE_ON_OTHERS = frozenset({"no_debug_left", "new_tests_assert"})
+"""Checks that do not refuse a change which a person or another tool made."""
+
+ADVICE_ON_NEW = frozenset({"no_debug_left"})
+"""Checks that do not refuse a new program: it may print."""
+
 Read = Callable[[str], bytes | None]
 """The content of a path; None if there is no such file."""
 
@@ -87,7 +95,7 @@ SKIPS = re.compile(
     re.VERBOSE,
 )
 TEST_SKIPS = re.compile(
-    r"""(?:^|\s)@(?:Ignore|Disabled\w*|EnabledIf\w*|EnabledOn\w*)\b
+    r"""(?:^|\s)@(?:[\w.]{1,80}\.)?(?:Ignore|Disabled\w*|EnabledIf\w*|EnabledOn\w*)\b
     | \bassume(?:True|False|That|NotNull|NoException)\s*\(
     | \b(?:it|test|describe|suite|context|specify)\.(?:\w{1,20}\.){0,3}(?:skip|todo|only|skipIf|runIf)\b
     | ^\s*(?:xit|xtest|xdescribe|xcontext|xspecify|fit|fdescribe)\s*[.(] | \b(?:this|t|ctx|context)\.(?:skip|todo)\s*\(
@@ -186,9 +194,20 @@ def _check(name: str, found: Iterable[str]) -> PolicyCheck:
 # Tests ----------------------------------------------------------------------------------------------
 
 
-def no_disabled_tests(files: Sequence[ChangedFile]) -> PolicyCheck:
-    """No test was skipped, deleted or emptied."""
-    return _check("no_disabled_tests", [what for file in files for what in _disabled(file)])
+def no_disabled_tests(files: Sequence[ChangedFile], alters: Sequence[str] = ()) -> PolicyCheck:
+    """No test was skipped, deleted or emptied, but those that the task lets the change alter."""
+    found = [what for file in files for what in _disabled(file) if not _may_alter(alters, file.path, what)]
+    return _check("no_disabled_tests", found)
+
+
+def _may_alter(alters: Sequence[str], path: str, what: str) -> bool:
+    """True if the task lets the change alter the test that a finding is about, or its whole file."""
+    label = what.removeprefix(f"{path}: ").partition(" ")[0]
+    for one in alters:
+        dotted = one.removeprefix("./").replace("::", ".").replace("#", ".")
+        if dotted == path or (PurePosixPath(path).stem in dotted and dotted.endswith(f".{label}")):
+            return True
+    return False
 
 
 def _disabled(file: ChangedFile) -> Iterable[str]:
@@ -210,9 +229,15 @@ def _disabled(file: ChangedFile) -> Iterable[str]:
             yield f"{file.path}: {name} was emptied"
 
 
-def tests_untouched_or_added(files: Sequence[ChangedFile]) -> PolicyCheck:
-    """Existing tests and their data are unchanged; new ones may be added."""
-    return _check("tests_untouched_or_added", [what for file in files for what in _weakened(file)])
+def tests_untouched_or_added(files: Sequence[ChangedFile], alters: Sequence[str] = ()) -> PolicyCheck:
+    """Existing tests and their data are unchanged, but those that the task lets the change alter; new ones may be
+    added.
+    """
+    found = [(file.path, what) for file in files for what in _weakened(file)]
+    refused = [what for path, what in found if not _may_alter(alters, path, what)]
+    check = _check("tests_untouched_or_added", refused)
+    altered = [what for _, what in found if what not in refused]
+    return check.model_copy(update={"evidence": f"as asked, {'; '.join(altered)}"}) if altered and check.ok else check
 
 
 def _weakened(file: ChangedFile) -> Iterable[str]:
@@ -231,6 +256,24 @@ def _weakened(file: ChangedFile) -> Iterable[str]:
         yield f"{file.path} cannot be parsed any more"
         return
     yield from (f"{file.path}: {edit}" for edit in testcode.edits(old, new))
+
+
+def assertions_kept(files: Sequence[ChangedFile]) -> PolicyCheck:
+    """No existing test checks less than before. Other edits are judged by the tests in their base form."""
+    return _check("assertions_kept", [f"{file.path}: {what}" for file in files for what in _taken(file)])
+
+
+def _taken(file: ChangedFile) -> Iterable[str]:
+    """What a change took from an existing file of tests, or of their data."""
+    if not is_test(file.path) or file.after is None:
+        return []
+    if file.is_python:
+        return weakenings(file.before or b"", file.after)
+    if file.before is None:
+        return []
+    if file.path.endswith(CODE):
+        return testcode.lost_lines(file.before, file.after)
+    return ["lines of the tests' data were changed or removed"] if file.removed or file.change.binary else []
 
 
 def no_runner_config_change(files: Sequence[ChangedFile], kind: TaskKind = TaskKind.BUGFIX) -> PolicyCheck:
@@ -288,13 +331,14 @@ def no_hardcoded_secrets(files: Sequence[ChangedFile]) -> PolicyCheck:
         f"{file.path}:{number} looks like {kind}"
         for file in files
         for number, line in file.added
-        for kind, value in _secrets(line)
+        for kind, value in secrets_in(line)
         if value.encode() not in (file.before or b"")
     )
     return _check("no_hardcoded_secrets", found)
 
 
-def _secrets(line: str) -> Iterable[tuple[str, str]]:
+def secrets_in(line: str) -> Iterable[tuple[str, str]]:
+    """What looks like a key, token or password in a line of code: its kind and the text itself."""
     if known := known_secrets(line):
         yield from known
         return
@@ -382,20 +426,23 @@ def review(
     threshold: Severity = "high",
     warnings: Sequence[str] = (),
     failing: Sequence[str] | None = None,
+    alters: Sequence[str] = (),
 ) -> Review:
     """Run every check on one change. A failed check requests changes.
 
     `scan` is the security scan of the change, None if the policy has it off. `warnings` are new compiler warnings.
-    `failing` are the tests that failed before; with None, no regression test is demanded.
+    `failing` are the tests that failed before; with None, the task has criteria of its own, and no further test is
+    demanded. `alters` are tests that the task lets the change alter.
     """
+    judged = kind is TaskKind.PROVE
     files = [ChangedFile(c, before(c.path), None if c.change == "deleted" else after(c.path)) for c in diff.changes]
     checks = (
         no_violations(diff.violations),
         patch_within_size_limit(diff.lines, budget.patch_lines),
         no_new_syntax_errors(files),
         no_new_compilation_warnings(files, warnings),
-        no_disabled_tests(files),
-        tests_untouched_or_added(files),
+        no_disabled_tests(files, alters),
+        assertions_kept(files) if judged else tests_untouched_or_added(files, alters),
         new_tests_assert(files),
         *([has_regression_test(files, kind, failing)] if failing is not None else []),
         no_runner_config_change(files, kind),
@@ -404,7 +451,8 @@ def review(
         no_debug_left(files),
         *([generated_code(scan, threshold)] if scan is not None else []),
     )
-    reasons = tuple(f"{check.name}: {check.evidence}" for check in checks if not check.ok)
+    advice = ADVICE_ON_OTHERS if judged else ADVICE_ON_NEW if kind is TaskKind.BUILD else frozenset()
+    reasons = tuple(f"{check.name}: {check.evidence}" for check in checks if not check.ok and check.name not in advice)
     if not diff.changes:
         reasons = ("The patch changes nothing.",)
     return Review(

@@ -51,12 +51,12 @@ except SystemExit as ended:
     if ended.code:
         raise
 with open(report) as file:
-    said = json.load(file)
+    scan = json.load(file)
 shown = lambda one: os.path.basename(one["filename"])
 keys = ("test_id", "test_name", "issue_severity", "issue_text", "line_number")
 json.dump({
-    "found": [[shown(one), *(one[key] for key in keys)] for one in said["results"]],
-    "unread": [[shown(one), one["reason"]] for one in said["errors"]],
+    "found": [[shown(one), *(one[key] for key in keys)] for one in scan["results"]],
+    "unread": [[shown(one), one["reason"]] for one in scan["errors"]],
 }, sys.stdout)
 """
 

@@ -7,6 +7,7 @@ brackets are matched, and a test that cannot be followed counts as one that asse
 from __future__ import annotations
 
 import ast
+import doctest
 import re
 import warnings
 from collections import Counter
@@ -44,11 +45,48 @@ def silent_tests(path: str, before: bytes | None, after: bytes | None) -> list[s
     return [name for name, test in (read_tests(path, after) or {}).items() if not test.asserts and name not in known]
 
 
+def lost_lines(before: bytes, after: bytes) -> list[str]:
+    """What a file in a language with braces checks no more: assertions that were removed, cut off or replaced."""
+    old, new = _stripped(before), _stripped(after)
+    gone, fresh = Counter(old) - Counter(new), Counter(new) - Counter(old)
+    found = [f"`{line[:MAX_LINE]}` was removed" for line in gone if _BRACE_ASSERTS.search(line)]
+    for number, line in enumerate(new):
+        if line not in fresh:
+            continue
+        if _REPLACED.match(line):
+            found.append(f"`{line[:MAX_LINE]}` replaces what checks")
+        elif _RETURNS.fullmatch(line) and _cuts_off(new, number):
+            found.append(f"`{line}` ends a test before `{_next(new, number)[:MAX_LINE]}`")
+    return found
+
+
+_REPLACED = re.compile(r"(?:global(?:This)?\.)?(?:assert|expect)(?:\.\w+)+ = ")
+_RETURNS = re.compile(r"return;?")
+
+
+def _cuts_off(lines: Sequence[str], number: int) -> bool:
+    """True if lines of the same block follow a `return`, which is not the body of a condition without braces."""
+    above = next((line for line in reversed(lines[:number]) if line), "")
+    ended = ("}", ")", "case ", "default")
+    return not above.endswith((")", "else", "=>")) and not _next(lines, number).startswith(ended)
+
+
+def _next(lines: Sequence[str], number: int) -> str:
+    """The next line that is not blank; a bracket at the end of the file."""
+    return next((line for line in islice(lines, number + 1, None) if line), "}")
+
+
+def _stripped(content: bytes) -> list[str]:
+    return [line.strip() for line in content.decode("utf-8", "replace").splitlines()]
+
+
 # Python ---------------------------------------------------------------------------------------------
 
 MAX_PYTHON_BYTES = 4 << 20
 _WARNINGS = Lock()
 _ASSERTING = re.compile(r"assert|raises|warns|expect|verif|should|fail|check|ensure|must|approx|match", re.IGNORECASE)
+EXPECTING = re.compile(r"assert|raises$|warns$|fail$")
+MAX_LINE = 100
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -346,3 +384,28 @@ def _brackets(plain: str) -> dict[int, int]:
         elif open_at[match[0]]:
             ends[open_at[match[0]].pop()] = match.start()
     return ends
+
+
+# Documented examples --------------------------------------------------------------------------------
+
+
+def is_documented(test: str) -> bool:
+    """True for the id of a doctest: a file, then the dotted name of what it documents."""
+    path, mark, name = test.partition("::")
+    parts = path.removesuffix(".py").removesuffix("/__init__").split("/")
+    modules = (".".join(parts[at:]) for at in range(len(parts)))
+    return bool(mark) and path.endswith(".py") and any(name == one or name.startswith(f"{one}.") for one in modules)
+
+
+def examples(tree: ast.Module | None) -> list[tuple[str, str]]:
+    """The examples in the docstrings of a file: what is run, and what it gives."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    walked = ast.walk(tree) if tree is not None else iter(())
+    texts = (ast.get_docstring(node) or "" for node in walked if isinstance(node, documented))
+    found = []
+    for text in texts:
+        try:
+            found += [(one.source, one.want) for one in doctest.DocTestParser().get_examples(text)]
+        except ValueError:
+            continue
+    return found

@@ -7,6 +7,7 @@ missing or skipped test never counts as one that passes.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,17 @@ LIMITED = ("timeout", "limit")
 CUT_SHORT = (*LIMITED, "interrupted")
 MAX_ERRORS = 20
 MAX_TRACEBACK = 4_000
+
+OUTSIDE = frozenset(
+    {"ConnectionError", "ConnectionRefusedError", "ConnectionResetError", "ConnectTimeout", "TimeoutError", "gaierror"}
+    | {"URLError", "HTTPError", "ProxyError", "SSLError", "OperationalError", "InterfaceError"}
+    | {"ServerSelectionTimeoutError", "NoBrokersAvailable", "DockerException"}
+)
+"""Errors of tests that lack a server or the network."""
+_OF_SQL = re.compile(
+    r"no such (?:table|column|function|index)|has no column|ambiguous column|syntax error|incomplete input"
+)
+"""Messages of a database that answers: the statement or the schema is wrong."""
 
 MARKS = ("::", "[", ".", "/", "#", "$", " > ")
 """The separators after the name of a directory, file, class, group or method in test ids."""
@@ -64,6 +76,11 @@ class Comparison:
 
 
 # Names and signatures -------------------------------------------------------------------------------
+
+
+def lacks_server(case: TestCase) -> bool:
+    """True if the test failed for lack of a server or the network."""
+    return case.error_type.rpartition(".")[2] in OUTSIDE and not _OF_SQL.search(case.message)
 
 
 def selects(target: str, test: str) -> bool:
@@ -109,9 +126,21 @@ def baseline_verdict(first: SuiteRun, second: SuiteRun, targets: Sequence[str]) 
     return Failing(tests=tuple(failing), signature=signature(failing.values()))
 
 
+def unloadable(run: SuiteRun) -> tuple[TestCase, ...]:
+    """The files of tests, or the modules, that could not be imported."""
+    collected = set(run.collected)
+    return tuple(case for case in run.cases.values() if case.status is TestStatus.ERROR and case.test not in collected)
+
+
 def _reached(run: SuiteRun, target: str) -> list[TestCase]:
-    """The results of the tests that `target` names. A test that a limit stopped in mid-run is an error."""
+    """The results of the tests that `target` names.
+
+    A test that a limit stopped in mid-run is an error, and so is one whose file could not be imported.
+    """
     ended = named_cases(run, target)
+    if not ended:
+        broken = [case for case in unloadable(run) if run.status == "cannot_start" or selects(case.test, target)]
+        ended = [replace(case, test=target) for case in broken[:1]]
     if run.status not in LIMITED:
         return ended
     unfinished = [test for test in run.collected if selects(target, test) and test not in run.cases]
@@ -158,12 +187,15 @@ def compare(before: SuiteRun, after: SuiteRun, targets: Sequence[str]) -> Compar
     lost = _lost(before, after)
     known = set(before.collected) | set(was)
     seen_whole = before.status == "finished"
-    suspects = [test for test in red_now if was.get(test) not in RED and (test in known or not seen_whole)]
+    broken = [case.test for case in unloadable(before)]
+    hidden = {test for test in red_now if test not in known and any(selects(file, test) for file in broken)}
+    was_red = hidden.union(test for test, status in was.items() if status in RED)
+    suspects = [test for test in red_now if test not in was_red and (test in known or not seen_whole)]
     return Comparison(
         fixed=tuple(test for test, status in now.items() if status is TestStatus.PASSED and was.get(test) in RED),
         still_failing=tuple(
             dict.fromkeys(
-                [test for test in red_now if was.get(test) in RED or _named(test, targets)]
+                [test for test in red_now if test in was_red or _named(test, targets)]
                 + [t for t in targets if not passes(after, t) and (after.status == "finished" or t in lost)]
             )
         ),
@@ -175,7 +207,7 @@ def compare(before: SuiteRun, after: SuiteRun, targets: Sequence[str]) -> Compar
             if status is TestStatus.SKIPPED and was.get(test, TestStatus.SKIPPED) is not TestStatus.SKIPPED
         ),
         lost_ids=lost,
-        new_failures=tuple(test for test in red_now if test not in known and seen_whole),
+        new_failures=tuple(test for test in red_now if test not in known and seen_whole and test not in hidden),
     )
 
 

@@ -1,0 +1,550 @@
+"""Special cases in Python code: conditions, answers and tables that hold the values of the failing tests."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from collections.abc import Iterator
+from copy import deepcopy
+
+from codepilot.verify.generality.sign import PythonChange, Sign, sign
+from codepilot.verify.generality.values import UNKNOWN, TestValues, fold, key, natural, shown
+
+EQUALITIES = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot)
+MEMBERSHIPS = (ast.In, ast.NotIn)
+ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+ORDERINGS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+COMPARING_CALLS = frozenset(
+    {"startswith", "endswith", "match", "fullmatch", "search", "fnmatch", "fnmatchcase", "__eq__", "__contains__"}
+    | {"eq", "is_", "issuperset", "issubset", "equals", "isclose", "index", "removeprefix", "removesuffix"}
+)
+FINGERPRINTS = frozenset(
+    {"hash", "id", "crc32", "adler32", "md5", "sha1", "sha224", "sha256", "sha384", "sha512", "blake2b", "blake2s"}
+    | {"hexdigest", "digest"}
+)
+DECODERS = frozenset(
+    {"b64decode", "b32decode", "b16decode", "a85decode", "b85decode", "unhexlify", "fromhex", "decompress", "decode"}
+    | {"loads", "literal_eval", "eval", "exec", "compile", "__import__", "from_bytes", "maketrans"}
+)
+"""Calls that turn one constant into another."""
+CHANGING_CALLS = frozenset({"get", "setdefault", "append", "add", "extend", "insert", "replace", "sub", "pop", "next"})
+"""Calls whose constant arguments end up in results."""
+COMMON_NUMBERS = frozenset(
+    {3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 16, 24, 26, 30, 31, 32, 60, 64, 90, 100, 127, 128, 180, 255, 256, 360, 365}
+    | {366, 400, 1000, 1024, 3600, 0.5, 0.1}
+)
+"""Numbers that say nothing by themselves; in a condition or as an answer they do."""
+KINDS = frozenset({"__name__", "__module__", "name", "platform", "kind", "type", "mode", "status", "state"})
+"""Attributes that are compared with words."""
+NARROW = 4
+"""The width of a range of numbers that singles one out."""
+ALPHABET = frozenset("azAZ09")
+"""The ends of ranges of characters."""
+MAX_PATTERN = 1000
+SPECIAL = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\(\?(?:P?<\w+>|\w+)?")
+"""What a regular expression does not spell out: escapes, classes, names and flags."""
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def special_cases(change: PythonChange, tests: TestValues) -> Iterator[Sign]:
+    """Every place where the change singles out values, or holds those of the tests."""
+    names = constants(change)
+    yield from _computed(change)
+    yield from _spread(change)
+    yield from _conditions(change, tests, names)
+    yield from _patterns(change, tests, names)
+    yield from _answers(change, tests, names)
+    yield from _tables(change, tests, names)
+    yield from _single_rows(change)
+    yield from _hidden(change)
+    yield from _branches(change, names)
+
+
+def _spread(change: PythonChange) -> Iterator[Sign]:
+    """Every changed function: what it does now may matter for the inputs of the failing test alone.
+
+    One in which only a bound moved is left out: a bound matters at one value.
+    """
+    before = {_bounded(node) for node in ast.walk(change.old or change.tree) if isinstance(node, _Function)}
+    if change.old is None:
+        before = set()
+    for node in ast.walk(change.tree):
+        if isinstance(node, _Function) and change.fresh(node) and _bounded(node) not in before:
+            line = min(
+                (one for one in change.lines if node.lineno <= one <= (node.end_lineno or 0)), default=node.lineno
+            )
+            why = f"`{node.name}` differs from before only for the inputs of the failing test"
+            yield sign("special_behaviour", change.path, line, why, weak=True)
+
+
+def _bounded(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """The function with all bounds alike: `<`, `<=`, `>` and `>=`, and the whole numbers beside them."""
+    copy = deepcopy(function)
+    for node in ast.walk(copy):
+        if isinstance(node, ast.Compare) and all(isinstance(op, ORDERS) for op in node.ops):
+            node.ops = [ast.Lt() for _ in node.ops]
+            for part in (node.left, *node.comparators):
+                if isinstance(part, ast.Constant) and type(part.value) is int:
+                    part.value = 0
+    return ast.dump(copy)
+
+
+def _computed(change: PythonChange) -> Iterator[Sign]:
+    """Comparisons with a constant that is calculated in place of being written."""
+    known = _globals(change.tree)
+    bound = {
+        target.id
+        for node in change.nodes(ast.Assign)
+        if _is_computed(node.value, known)  # type: ignore[attr-defined]
+        for target in node.targets  # type: ignore[attr-defined]
+        if isinstance(target, ast.Name)
+    }
+    for node in change.nodes(ast.Compare, ast.MatchValue):
+        parts = [node.left, *node.comparators] if isinstance(node, ast.Compare) else [node.value]  # type: ignore[attr-defined]
+        if isinstance(node, ast.Compare) and not all(isinstance(op, EQUALITIES[:2] + MEMBERSHIPS) for op in node.ops):
+            continue
+        held = [one for one in parts if _is_computed(one, known) or (isinstance(one, ast.Name) and one.id in bound)]
+        if held and len(held) < len(parts) + isinstance(node, ast.MatchValue):
+            why = f"compares with a constant that is calculated: `{ast.unparse(held[0])[:60]}`"
+            yield _condition(change, node, why)
+
+
+def _globals(tree: ast.Module) -> frozenset[str]:
+    """The names that every function of a file sees: those of builtins, imports and assignments at the top."""
+    found = set(dir(builtins))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
+    return frozenset(found)
+
+
+def _is_computed(node: ast.expr, known: frozenset[str]) -> bool:
+    """True for a calculation whose result cannot be read here and that depends on no argument."""
+    if fold(node) is not UNKNOWN or not any(isinstance(one, ast.Call | ast.BinOp) for one in ast.walk(node)):
+        return False
+    names = [one for one in ast.walk(node) if isinstance(one, ast.Name)]
+    own = {one.id for one in names if isinstance(one.ctx, ast.Store)}
+    own |= {one.arg for one in ast.walk(node) if isinstance(one, ast.arg)}
+    return all(one.id in known or one.id in own for one in names)
+
+
+def constants(change: PythonChange) -> dict[str, object]:
+    """The names that the change binds to constants, once each."""
+    found: dict[str, object] = {}
+    for node in change.nodes(ast.Assign, ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]  # type: ignore[attr-defined]
+        value = node.value  # type: ignore[attr-defined]
+        folded = fold(value, found) if value is not None else UNKNOWN
+        for target in targets:
+            if isinstance(target, ast.Name) and folded is not UNKNOWN:
+                found[target.id] = folded
+    return found
+
+
+# Conditions -----------------------------------------------------------------------------------------
+
+
+def _conditions(change: PythonChange, tests: TestValues, names: dict[str, object]) -> Iterator[Sign]:
+    for node in change.nodes(ast.Compare):
+        assert isinstance(node, ast.Compare)
+        yield from _comparison(change, node, tests, names)
+    for node in change.nodes(ast.BoolOp):
+        assert isinstance(node, ast.BoolOp)
+        parts = [one for one in node.values if isinstance(one, ast.Compare)]
+        if isinstance(node.op, ast.And) and (why := _narrow(parts, names)):
+            yield _condition(change, node, why)
+    for node in change.nodes(ast.Call):
+        assert isinstance(node, ast.Call)
+        if called(node) in COMPARING_CALLS:
+            held = [value for one in (*node.args, *_owner(node)) for value in flat(fold(one, names))]
+            if copied := [value for value in held if tests.copied(value)]:
+                yield _condition(change, node, f"compares with {shown(copied[0])}, a value of the failing test")
+    for node in change.nodes(ast.If, ast.IfExp, ast.While):
+        test = node.test  # type: ignore[attr-defined]
+        if copied := _differences(test, tests, names):
+            yield _condition(change, test, f"is decided by a difference from {shown(copied[0])}, a value of the test")
+
+
+def _comparison(change: PythonChange, node: ast.Compare, tests: TestValues, names: dict[str, object]) -> Iterator[Sign]:
+    operands = [node.left, *node.comparators]
+    values = [fold(one, names) for one in operands]
+    others = [one for one, value in zip(operands, values, strict=True) if value is UNKNOWN]
+    held = [one for value in values for one in flat(value)]
+    if any(called(part) in FINGERPRINTS for one in others for part in ast.walk(one)) and held:
+        yield sign("hidden_condition", change.path, node.lineno, "compares a fingerprint of a value with a constant")
+        return
+    if not others:
+        return
+    if all(isinstance(op, EQUALITIES + MEMBERSHIPS) for op in node.ops):
+        held += [one for other in others for one in _counted(other, names)]
+        yield from _equality(change, node, others, held, tests)
+    elif why := _narrow([node], names):
+        yield _condition(change, node, why)
+    elif letters := [one for one in held if _is_letter(one) and one not in ALPHABET]:
+        why = f"divides texts at {shown(letters[0])}"
+        yield sign("pinned_condition", change.path, node.lineno, why, certain=False, variants=_neither(change, node))
+    if copied := [one for other in others for one in _differences(other, tests, names)]:
+        yield _condition(change, node, f"compares a difference from {shown(copied[0])}, a value of the failing test")
+
+
+def _equality(
+    change: PythonChange, node: ast.Compare, others: list[ast.expr], held: list[object], tests: TestValues
+) -> Iterator[Sign]:
+    copied = [one for one in held if tests.copied(one)]
+    if copied and _names_a_kind(change, node, tests):
+        return
+    if copied and not _compared_before(change, node, held):
+        yield _condition(change, node, f"compares with {shown(copied[0])}, a value of the failing test")
+        return
+    plain = all(isinstance(one, ast.Name | ast.Attribute | ast.Subscript) for one in others)
+    first = [one for one in held if tests.occurs(one) and isinstance(one, int | float) and one]
+    if first and plain and not isinstance(node.ops[0], ast.NotEq):
+        yield _condition(change, node, f"singles out {shown(first[0])}, a value of the failing test")
+        return
+    pinned = [one for one in held if _is_letter(one) or ((found := key(one)) is not None and not natural(found))]
+    if pinned and not _tests_a_kind(change, others) and not _compared_before(change, node, held):
+        why = f"is true only for {shown(pinned[0])}"
+        yield sign("pinned_condition", change.path, node.lineno, why, certain=False, variants=_neither(change, node))
+
+
+def _compared_before(change: PythonChange, node: ast.Compare, held: list[object]) -> bool:
+    """True if the file compared with the same texts before: the change asks more or less of the other side."""
+    texts = [one for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    written = {one.value for one in texts}
+    return bool(texts) and all(one in written for one in held) and not any(map(change.fresh, texts))
+
+
+def _names_a_kind(change: PythonChange, node: ast.AST | None, tests: TestValues) -> bool:
+    """True where an attribute that the base compares with words is compared with one that other tests know too."""
+    match node:
+        case ast.Compare(left=ast.Attribute(attr=name), comparators=[ast.Constant(value=str() as word)]):
+            return name in _kinds(change, worded=True) and key(word) in tests.others
+    return False
+
+
+def _kinds(change: PythonChange, *, worded: bool = False) -> set[str]:
+    """The attributes that the base compares, or compares with words."""
+    walked = ast.walk(change.old) if change.old is not None else iter(())
+    compared = [one for one in walked if isinstance(one, ast.Compare) and isinstance(one.left, ast.Attribute)]
+    found = [one for one in compared if not worded or isinstance(fold(one.comparators[0]), str)]
+    return {one.left.attr for one in found if isinstance(one.left, ast.Attribute)}
+
+
+def _is_letter(value: object) -> bool:
+    return isinstance(value, str) and len(value) == 1 and value.isalnum()
+
+
+def _tests_a_kind(change: PythonChange, others: list[ast.expr]) -> bool:
+    """True where the other side is the name of a type or a state, which constants describe, also in the base."""
+    known = _kinds(change)
+    return all(isinstance(one, ast.Attribute) and (one.attr in KINDS or one.attr in known) for one in others)
+
+
+def _counted(node: ast.AST, names: dict[str, object]) -> Iterator[object]:
+    """The numbers in a range or in a set that is made on the spot."""
+    if isinstance(node, ast.Call) and called(node) == "range":
+        bounds = [fold(one, names) for one in node.args]
+        if bounds and all(isinstance(one, int) for one in bounds):
+            yield from _few(*(one for one in bounds[:3] if isinstance(one, int)))
+    if isinstance(node, ast.Dict):
+        yield from (value for one in node.keys if one is not None for value in flat(fold(one, names)))
+
+
+def _few(first: int, last: int | None = None, step: int = 1) -> range:
+    """The first numbers of a range."""
+    return (range(first) if last is None else range(first, last, step or 1))[:NARROW]
+
+
+def _narrow(parts: list[ast.Compare], names: dict[str, object]) -> str:
+    """Why the comparisons leave only a few numbers; empty if they do not."""
+    lows: dict[str, float] = {}
+    highs: dict[str, float] = {}
+    for part in parts:
+        operands = [part.left, *part.comparators]
+        for left, op, right in zip(operands, part.ops, operands[1:], strict=False):
+            before, after = fold(left, names), fold(right, names)
+            upward = isinstance(op, ast.Lt | ast.LtE)
+            if not isinstance(op, ORDERINGS):
+                continue
+            if isinstance(after, int | float) and before is UNKNOWN:
+                (highs if upward else lows)[ast.dump(left)] = after
+            elif isinstance(before, int | float) and after is UNKNOWN:
+                (lows if upward else highs)[ast.dump(right)] = before
+    for one, low in lows.items():
+        if one in highs and 0 <= highs[one] - low <= NARROW:
+            return f"is true only between {low} and {highs[one]}"
+    return ""
+
+
+def _differences(node: ast.AST, tests: TestValues, names: dict[str, object]) -> list[object]:
+    """The values of the tests that something is compared with by arithmetic: `x - 8`, `x ^ 8`."""
+    parts = (part for part in ast.walk(node) if isinstance(part, ast.BinOp))
+    sides = (
+        value
+        for part in parts
+        if isinstance(part.op, ast.Sub | ast.BitXor)
+        for value in (fold(part.left, names), fold(part.right, names))
+    )
+    return [value for value in sides if value is not UNKNOWN and tests.copied(value)]
+
+
+def _condition(change: PythonChange, node: ast.AST, why: str) -> Sign:
+    line = getattr(node, "lineno", 0)
+    variants = _neither(change, node)
+    return sign("copied_condition", change.path, line, f"a new condition {why}", certain=False, variants=variants)
+
+
+def _neither(change: PythonChange, node: ast.AST) -> tuple[str, ...]:
+    """The file with a condition that never holds, and with one that always holds."""
+    if isinstance(node, ast.MatchValue):
+        return change.without(node.value, _other(fold(node.value)))
+    return change.without(node, "False", "True")
+
+
+def _other(value: object) -> str:
+    """The source of a value of the same type that no input has."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str | bytes):
+        return "None"
+    if isinstance(value, str | bytes):
+        return repr("\0other" if isinstance(value, str) else b"\0other")
+    return repr(value * 7 + 1_000_003)
+
+
+def _branches(change: PythonChange, names: dict[str, object]) -> Iterator[Sign]:
+    """New branches, except those for nothing, an empty value, zero or another type."""
+    if change.counted(ast.If, ast.IfExp) <= 0:
+        return
+    for node in change.nodes(ast.If, ast.IfExp):
+        test = node.test  # type: ignore[attr-defined]
+        if change.fresh(test) and not _natural_guard(change, test, names):
+            why = "a new branch matters only for the inputs of the failing test"
+            variants = change.without(test, "False")
+            yield sign("special_branch", change.path, getattr(node, "lineno", 0), why, weak=True, variants=variants)
+
+
+def _natural_guard(change: PythonChange, test: ast.AST, names: dict[str, object]) -> bool:
+    match test:
+        case ast.Name() | ast.Attribute() | ast.UnaryOp(op=ast.Not()):
+            return True
+        case ast.BoolOp(values=values):
+            return all(_natural_guard(change, one, names) for one in values)
+        case ast.Call():
+            return called(test) in ("isinstance", "issubclass", "callable", "hasattr", "any", "all", "bool")
+        case ast.Compare(left=left, ops=[op], comparators=[right]):
+            sides = [one for one in (fold(left, names), fold(right, names)) if one is not UNKNOWN]
+            empty = not sides or any(one is None or one in (0, "", b"", ()) for one in sides)
+            words = isinstance(fold(right, names), str) and _tests_a_kind(change, [left])
+            return empty or words or isinstance(op, (*ORDERINGS, *MEMBERSHIPS, ast.Is, ast.IsNot))
+    return False
+
+
+def _patterns(change: PythonChange, tests: TestValues, names: dict[str, object]) -> Iterator[Sign]:
+    for node in change.nodes(ast.MatchValue):
+        value = fold(node.value, names)  # type: ignore[attr-defined]
+        if (found := key(value)) is None:
+            continue
+        if tests.occurs(value):
+            yield _condition(change, node, f"matches {shown(value)}, a value of the failing test")
+        elif not natural(found):
+            why = f"matches only {shown(value)}"
+            line = getattr(node, "lineno", 0)
+            yield sign("pinned_condition", change.path, line, why, certain=False, variants=_neither(change, node))
+
+
+# Answers --------------------------------------------------------------------------------------------
+
+
+def _answers(change: PythonChange, tests: TestValues, names: dict[str, object]) -> Iterator[Sign]:
+    for place, value in _results(change):
+        held = flat(fold(value, names))
+        copied = [one for one in held if tests.copied(one)]
+        if not copied or not all(tests.occurs(one) or key(one) is None for one in held):
+            continue
+        if isinstance(place, ast.Assign | ast.AnnAssign) and change.corrects(value):
+            continue
+        guard = _guard(change, place)
+        certain = guard is not None and any(tests.copied(one) for one in _compared(guard, names))
+        blind = isinstance(place, ast.Return) and _ignores_its_input(change, place)
+        why = f"answers {shown(copied[0])}, a value of the failing test"
+        if certain or blind:
+            why += ", without using its input" if blind else " for an input of that test"
+        variants = change.without(value, "None")
+        yield sign("copied_answer", change.path, value.lineno, why, certain=certain or blind, variants=variants)
+    for node in change.nodes(ast.Constant):
+        assert isinstance(node, ast.Constant)
+        if _names_a_kind(change, change.parents.get(node), tests):
+            continue
+        if tests.copied(node.value) and _distinctive(node.value) and not change.corrects(node):
+            why = f"holds {shown(node.value)}, a value of the failing test"
+            yield _literal(change, node, why)
+        elif tests.fragment(node.value) and not _is_part_of_a_name(change, node):
+            yield _literal(change, node, f"holds {shown(node.value)}, a part of a value of the failing test")
+        elif words := [one for one in _pattern_words(change, node) if tests.contains(one)]:
+            why = f"looks for {shown(words[0])}, a part of a value of the failing test"
+            yield sign("copied_literal", change.path, node.lineno, why, certain=False)
+        elif tests.correction(node.value) and not change.corrects(node):
+            yield _literal(change, node, f"holds {shown(node.value)}, by which the failing test's result was off")
+
+
+def _pattern_words(change: PythonChange, node: ast.Constant) -> list[str]:
+    """The words that a regular expression spells out, without those of the base."""
+    above = change.parents.get(node)
+    if not isinstance(node.value, str) or not isinstance(above, ast.Call) or above.args[:1] != [node]:
+        return []
+    if not isinstance(above.func, ast.Attribute) or getattr(above.func.value, "id", "") not in ("re", "regex"):
+        return []
+    before = (change.file.before or b"").decode("utf-8", "replace")
+    return [
+        word for word in re.findall(r"[^\W\d_]{3,}", SPECIAL.sub(" ", node.value[:MAX_PATTERN])) if word not in before
+    ]
+
+
+def _literal(change: PythonChange, node: ast.Constant, why: str) -> Sign:
+    variants = change.without(node, _other(node.value))
+    return sign("copied_literal", change.path, node.lineno, why, certain=False, variants=variants)
+
+
+def _is_part_of_a_name(change: PythonChange, node: ast.AST) -> bool:
+    return isinstance(change.parents.get(node), ast.Expr)
+
+
+def _results(change: PythonChange) -> Iterator[tuple[ast.AST, ast.expr]]:
+    """The expressions of the change that may become results, each with the node that it belongs to."""
+    for node in ast.walk(change.tree):
+        values: list[ast.expr | None] = []
+        match node:
+            case ast.Return() | ast.Yield() | ast.Assign() | ast.AnnAssign():
+                values = [node.value]
+            case ast.IfExp():
+                values = [node.body, node.orelse]
+            case ast.Lambda():
+                values = [node.body]
+            case ast.BoolOp():
+                values = [*node.values]
+            case ast.Call() if called(node) in CHANGING_CALLS:
+                values = [*node.args, *(one.value for one in node.keywords)]
+            case ast.arguments():
+                values = [*node.defaults, *node.kw_defaults]
+            case _:
+                continue
+        yield from ((node, one) for one in values if one is not None and (change.fresh(one) or change.fresh(node)))
+
+
+def _guard(change: PythonChange, node: ast.AST) -> ast.AST | None:
+    """The condition nearest above a node, within its function."""
+    if isinstance(node, ast.IfExp):
+        return node.test
+    for above in change.ancestors(node):
+        if isinstance(above, _Function | ast.Lambda | ast.Module):
+            return None
+        if isinstance(above, ast.If | ast.IfExp | ast.While):
+            return above.test
+        if isinstance(above, ast.match_case):
+            return above.pattern
+    return None
+
+
+def _compared(guard: ast.AST, names: dict[str, object]) -> Iterator[object]:
+    for part in ast.walk(guard):
+        if isinstance(part, ast.expr):
+            yield from flat(fold(part, names))
+        elif isinstance(part, ast.MatchValue):
+            yield from flat(fold(part.value, names))
+
+
+def _ignores_its_input(change: PythonChange, node: ast.AST) -> bool:
+    """True if the function of a return statement takes parameters and uses none of them, and none before."""
+    function = next((one for one in change.ancestors(node) if isinstance(one, _Function)), None)
+    if function is None:
+        return False
+    given = function.args
+    names = {one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)} - {"self", "cls"}
+    used = {one.id for one in ast.walk(function) if isinstance(one, ast.Name)}
+    return bool(names) and not names & used
+
+
+def _distinctive(value: object) -> bool:
+    """True for values that are hardly shared by chance."""
+    if isinstance(value, str | bytes):
+        return len(value.strip()) > 1
+    return value not in COMMON_NUMBERS
+
+
+# Tables and hidden values ---------------------------------------------------------------------------
+
+
+def _tables(change: PythonChange, tests: TestValues, names: dict[str, object]) -> Iterator[Sign]:
+    for node in ast.walk(change.tree):
+        for first, second in _entries(node):
+            if not (change.fresh(first) or change.fresh(second) or change.fresh(node)) or change.corrects(node):
+                continue
+            keys, answers = (flat(fold(one, names)) for one in (first, second))
+            if not keys or not all(tests.occurs(one) or key(one) is None for one in keys):
+                continue
+            copied = [one for one in (*keys, *answers) if tests.copied(one)]
+            if copied and answers and all(tests.occurs(one) or key(one) is None for one in answers):
+                why = f"a table maps {shown(keys[0])} to {shown(answers[0])}, both values of the failing test"
+            elif any(tests.copied(one) for one in keys):
+                why = f"a table is keyed on {shown(keys[0])}, a value of the failing test"
+            else:
+                continue
+            line, variants = getattr(first, "lineno", 0), change.without(first, _other(""))
+            yield sign("copied_lookup", change.path, line, why, certain=False, variants=variants)
+
+
+def _single_rows(change: PythonChange) -> Iterator[Sign]:
+    """Tables with one row, which are conditions."""
+    for node in change.nodes(ast.Dict):
+        assert isinstance(node, ast.Dict)
+        above = change.parents.get(node)
+        looked_up = isinstance(above, ast.Subscript | ast.Attribute) and above.value is node
+        if looked_up and len(node.keys) == 1 and node.keys[0] is not None:
+            why = f"a table has one row, for {ast.unparse(node.keys[0])[:40]}"
+            yield sign("single_row", change.path, node.lineno, why)
+
+
+def _entries(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """The pairs of a table: of a dictionary, of pairs in a list, or set one by one."""
+    match node:
+        case ast.Dict():
+            yield from ((one, other) for one, other in zip(node.keys, node.values, strict=True) if one is not None)
+        case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
+            pairs = (one for one in items if isinstance(one, ast.Tuple | ast.List) and len(one.elts) >= 2)
+            yield from ((one.elts[0], one.elts[-1]) for one in pairs)
+        case ast.Assign(targets=[ast.Subscript(slice=index)], value=value):
+            yield index, value
+
+
+def _hidden(change: PythonChange) -> Iterator[Sign]:
+    """Constants that are decoded into other constants."""
+    for node in change.nodes(ast.Call):
+        assert isinstance(node, ast.Call)
+        given = [*node.args, *_owner(node)]
+        name = called(node)
+        pattern = name == "compile" and isinstance(node.func, ast.Attribute)
+        if name in DECODERS and not pattern and any(isinstance(fold(one), str | bytes) for one in given):
+            why = f"`{name}` turns a constant into something that cannot be read here"
+            yield sign("hidden_value", change.path, node.lineno, why, certain=name not in ("loads", "decode"))
+
+
+def called(node: ast.AST) -> str:
+    """The last name of what a call calls."""
+    if not isinstance(node, ast.Call):
+        return ""
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def _owner(node: ast.Call) -> list[ast.expr]:
+    return [node.func.value] if isinstance(node.func, ast.Attribute) else []
+
+
+def flat(value: object) -> list[object]:
+    """The parts of a folded value; none if it is unknown."""
+    if value is UNKNOWN:
+        return []
+    return [one for part in value for one in flat(part)] if isinstance(value, tuple) else [value]
