@@ -30,7 +30,7 @@ from codepilot.core.policy import Policy
 from codepilot.core.project_settings import ProjectSettings
 from codepilot.core.run import Run, evolve
 from codepilot.core.task import Budget, Goal, TaskSpec
-from codepilot.executor import CreateWorkspace, LocalExecutor, MountSpec
+from codepilot.executor import CreateWorkspace, LocalExecutor, MountSpec, RunCommand
 from codepilot.project import Project, SuiteRun, detect, run_tests
 from codepilot.sandbox import choose
 from codepilot.store import MemoryRow
@@ -91,7 +91,7 @@ class Harness:
     on_record: Callable[[EventDraft], None] = lambda draft: None
     kept: dict[str, bytes] = field(default_factory=dict)
     survey: Callable[[], Survey] | None = None
-    remember: Callable[[MemoryKind], Sequence[MemoryRow]] | None = None
+    remember: Callable[[MemoryKind, str], Sequence[MemoryRow]] | None = None
 
     @contextmanager
     def copied(self) -> Iterator[str]:
@@ -130,7 +130,7 @@ class Harness:
 
     def context(self, role: State = State.IMPLEMENT, **budget: float) -> StepContext:
         if budget:
-            task = self.run.task.model_copy(update={"budget": Budget(**budget)})  # type: ignore[arg-type]
+            task = self.run.task.model_copy(update={"budget": Budget(parallel=1, **budget)})  # type: ignore[arg-type]
             self.run = self.run.model_copy(update={"task": task})
         self.run = self.run.model_copy(update={"state": role})
         self.record(EventDraft(type=EventType.STEP_STARTED, data=StepStarted(worker="w", fence=1)))
@@ -164,6 +164,12 @@ class Harness:
     def passes(self, *tests: str) -> bool:
         result = run_tests(self.executor, self.workspace, self.project, tests, 60.0)
         return result.status == "finished" and not result.red
+
+    def edit(self) -> None:
+        """Change a file that no test reads: an agent that changes nothing does not end IMPLEMENT."""
+        write = "open('shop/__init__.py', 'w').write('# edited')"
+        argv = (self.project.interpreter.executable, "-I", "-S", "-c", write)
+        assert self.executor.run_command(RunCommand(workspace=self.workspace, argv=argv)).status == "ok"
 
     def rewind(self) -> None:
         """Put the workspace back, as after a crash before the first turn's snapshot."""

@@ -1,4 +1,4 @@
-"""Actions are read before they run: advice beside the result, or a refusal that the agent can act upon."""
+"""Actions are read before they run: advice next to the result, or a refusal that the agent can act upon."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ def observe(harness: Harness, *actions: str, **policy: object) -> list[str]:
     task = harness.run.task.model_copy(update={"policy": Policy.model_validate(policy)})
     harness.run = harness.run.model_copy(update={"task": task})
     model = ScriptedModel([*map(act, actions), DONE])
+    harness.edit()
     CodeActAgent(model).perform(State.IMPLEMENT, harness.context())
     return [request[-1].content for request in model.requests[1:]]
 
@@ -46,7 +47,7 @@ def ran(harness: Harness) -> bool:
     return True
 
 
-def test_advice_stands_beside_the_result_of_code_that_ran(harness: Harness) -> None:
+def test_advice_stands_next_to_the_result_of_code_that_ran(harness: Harness) -> None:
     (observed,) = observe(harness, f"{MARK}\ntry:\n    import nothing_like_it\nexcept ImportError: print('missing')")
     assert observed.startswith(
         "Observation:\n[ok]\nstdout:\nmissing\n[advice: line 3: `nothing_like_it` is neither of the"
@@ -55,7 +56,7 @@ def test_advice_stands_beside_the_result_of_code_that_ran(harness: Harness) -> N
     assert (ran(harness), blocked(harness)) == (True, [])
 
 
-def test_strict_code_does_not_run_and_the_agent_is_told_why_and_what_to_do(harness: Harness) -> None:
+def test_strict_code_does_not_run_and_the_agent_is_shown_why_and_what_to_do(harness: Harness) -> None:
     (observed,) = observe(harness, f"{MARK}\n\nimport nothing_like_it", imports="strict")
     assert "[violation] The action was not run; nothing of it was done. Leave out or replace:" in observed
     assert "line 3: import nothing_like_it\n  [import.unknown] `nothing_like_it` is neither of the standard" in observed
@@ -74,7 +75,7 @@ def test_what_harms_does_not_run_when_only_advice_is_asked_for(harness: Harness)
     assert blocked(harness) == [("python", "import.socket", "import socket")]
 
 
-def test_with_the_checks_off_everything_runs_and_nothing_is_told(harness: Harness) -> None:
+def test_with_the_checks_off_everything_runs_and_nothing_is_reported(harness: Harness) -> None:
     (observed,) = observe(harness, f"{MARK}\nimport socket, os\nos.system('true')", imports="off")
     assert observed == "Observation:\n[ok]\nvalue:\n0"
     assert (ran(harness), blocked(harness)) == (True, [])
@@ -139,7 +140,7 @@ def test_what_code_hides_from_its_reader_is_counted_when_it_is_done(harness: Har
     hidden = "c = ['git', 'pu' + 'sh']\ntry: run_command(c)\nexcept Exception: pass"
     with pytest.raises(CodePilotError, match="2 forbidden actions"):
         observe(harness, "import socket", hidden, violations=2)
-    assert blocked(harness)[1][:2] == ("run_command", "command.git")
+    assert blocked(harness)[1][:2] == ("run_command", "protected_branches")
 
 
 def test_a_full_shell_may_start_what_it_likes(harness: Harness) -> None:

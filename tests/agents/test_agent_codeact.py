@@ -75,6 +75,7 @@ def test_every_turn_is_recorded_before_it_is_carried_out(harness: Harness) -> No
 
 
 def test_the_opening_shows_the_task_the_failure_and_the_skills(harness: Harness) -> None:
+    harness.edit()
     model = ScriptedModel([DONE])
     CodeActAgent(model).perform(State.IMPLEMENT, harness.context())
     system, task = model.requests[0]
@@ -86,6 +87,8 @@ def test_the_opening_shows_the_task_the_failure_and_the_skills(harness: Harness)
 
 
 def test_tool_calls_are_answered_one_by_one(harness: Harness) -> None:
+    harness.edit()
+
     def call(name: str, code: str) -> ToolCall:
         return ToolCall(id=name, name="python", arguments={"code": code})
 
@@ -105,6 +108,7 @@ def test_tool_calls_are_answered_one_by_one(harness: Harness) -> None:
 
 
 def test_a_result_that_does_not_fit_is_answered_with_the_precise_error(harness: Harness) -> None:
+    harness.edit()
     model = ScriptedModel(['<result>{"confidence": 7, "extra": 1}</result>', DONE])
     CodeActAgent(model).perform(State.IMPLEMENT, harness.context())
     text = observation(model.requests[1])
@@ -114,6 +118,7 @@ def test_a_result_that_does_not_fit_is_answered_with_the_precise_error(harness: 
 
 
 def test_what_the_model_says_about_the_platforms_fields_is_ignored(harness: Harness) -> None:
+    harness.edit()
     lie = {"rationale": "r", "diff": "--- lies", "touchedFiles": ["x"], "touched_files": ["y"]}
     model = ScriptedModel([f"<result>{json.dumps(lie)}</result>"])
     patch = CodeActAgent(model).perform(State.IMPLEMENT, harness.context())
@@ -128,6 +133,7 @@ def test_three_unusable_replies_in_a_row_end_the_step(harness: Harness) -> None:
 
 
 def test_two_unusable_replies_are_forgiven(harness: Harness) -> None:
+    harness.edit()
     CodeActAgent(ScriptedModel(["hm", "hm", act("1"), "hm", "hm", DONE])).perform(State.IMPLEMENT, harness.context())
 
 
@@ -156,6 +162,7 @@ def test_going_in_circles_ends_the_step(harness: Harness) -> None:
 
 
 def test_long_output_is_shown_by_head_and_tail(harness: Harness) -> None:
+    harness.edit()
     model = ScriptedModel([act("print('head' + 'x' * 100_000 + 'tail')"), DONE])
     CodeActAgent(model).perform(State.IMPLEMENT, harness.context())
     text = observation(model.requests[1])
@@ -166,7 +173,7 @@ def test_long_output_is_shown_by_head_and_tail(harness: Harness) -> None:
 
 
 def test_the_third_forbidden_action_ends_the_run(harness: Harness) -> None:
-    commands = iter(["git push", "curl x", "sh -c ls", "git push"])
+    commands = iter(["git fetch", "curl x", "sh -c ls", "git fetch"])
     model = ScriptedModel(lambda messages: act(f"run_command({next(commands).split()!r})"))
     with pytest.raises(CodePilotError, match="3 forbidden actions") as caught:
         CodeActAgent(model).perform(State.IMPLEMENT, harness.context())
@@ -177,10 +184,11 @@ def test_the_third_forbidden_action_ends_the_run(harness: Harness) -> None:
         ("run_command", "command.unknown"),
         ("run_command", "command.unknown"),
     ]
-    assert "[command.git] run_command: git push" in observation(model.requests[1])
+    assert "[command.git] run_command: git fetch" in observation(model.requests[1])
 
 
 def test_capability_of_task_and_role_decide_which_skills_exist(harness: Harness) -> None:
+    harness.edit()
     task = harness.run.task.model_copy(update={"risk_profile": RiskProfile(capability=Capability.READ_ONLY)})
     harness.run = harness.run.model_copy(update={"task": task})
     model = ScriptedModel([act('write_file("x", "y")'), DONE])
@@ -189,6 +197,7 @@ def test_capability_of_task_and_role_decide_which_skills_exist(harness: Harness)
 
 
 def test_the_skills_are_there_again_after_a_lost_kernel(harness: Harness) -> None:
+    harness.edit()
     model = ScriptedModel([act("x = 1\nimport os\nos._exit(3)"), act("print(len(list_files()))\nx"), DONE])
     CodeActAgent(model).perform(State.IMPLEMENT, harness.context())
     assert "its variables are lost" in observation(model.requests[1])
@@ -213,7 +222,7 @@ def crash_at(kind: EventType, number: int, harness: Harness) -> None:
     harness.on_record = on_record
 
 
-def test_an_action_without_an_observation_is_told_as_interrupted(harness: Harness) -> None:
+def test_an_action_without_an_observation_is_reported_as_interrupted(harness: Harness) -> None:
     crash_at(EventType.TURN_FINISHED, 2, harness)
     with pytest.raises(Crash):
         CodeActAgent(ScriptedModel([act("seen = 1"), patch_with(RIGHT)])).perform(State.IMPLEMENT, harness.context())
@@ -230,6 +239,7 @@ def test_an_action_without_an_observation_is_told_as_interrupted(harness: Harnes
 
 
 def test_a_worker_that_takes_over_tells_that_variables_are_lost(harness: Harness) -> None:
+    harness.edit()
     crash_at(EventType.TURN_STARTED, 2, harness)
     with pytest.raises(Crash):
         CodeActAgent(ScriptedModel([act("seen = 1"), act("2")])).perform(State.IMPLEMENT, harness.context())
@@ -240,6 +250,7 @@ def test_a_worker_that_takes_over_tells_that_variables_are_lost(harness: Harness
 
 
 def test_a_recorded_result_is_not_asked_for_again(harness: Harness) -> None:
+    harness.edit()
     crash_at(EventType.TURN_FINISHED, 1, harness)
     with pytest.raises(Crash):
         CodeActAgent(ScriptedModel([DONE])).perform(State.IMPLEMENT, harness.context())
@@ -266,10 +277,12 @@ def test_a_recorded_run_replays_to_the_same_events(harness: Harness) -> None:
     recorded = harness.events
     harness.rewind()
     harness.events = []
+    harness.run = harness.run.model_copy(update={"run_id": "r-2"})
     CodeActAgent(ReplayModel(exchanges(recorded))).perform(State.IMPLEMENT, harness.context())
 
     def summaries(events: list[Event]) -> list[str]:
-        return [re.sub(r"in \d+\.\d+s", "in 0s", event.data.model_dump_json()) for event in events]
+        varying = r"in \d+\.\d+s|\"duration_\w+\":[\d.]+"
+        return [re.sub(varying, "", event.data.model_dump_json()) for event in events]
 
     assert summaries(harness.events) == summaries(recorded)
 
@@ -305,7 +318,8 @@ def test_a_refusal_without_a_reason_goes_back_to_the_reviewer(harness: Harness) 
     assert "say what must be different" in model.requests[1][-1].content
 
 
-def test_hosts_that_may_be_reached_are_told(harness: Harness) -> None:
+def test_hosts_that_may_be_reached_are_reported(harness: Harness) -> None:
+    harness.edit()
     task = harness.run.task
     granted = task.model_copy(update={"policy": task.policy.model_copy(update={"hosts": ("pypi.example",)})})
     harness.run = harness.run.model_copy(update={"task": granted})

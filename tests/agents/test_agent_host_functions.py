@@ -36,6 +36,7 @@ def act(code: str) -> str:
 def seen(harness: Harness, *codes: str) -> list[str]:
     """What each action's observation says."""
     model = ScriptedModel([*map(act, codes), DONE])
+    harness.edit()
     CodeActAgent(model).perform(State.IMPLEMENT, harness.context(turns_per_step=30))
     return [request[-1].content for request in model.requests[1:]]
 

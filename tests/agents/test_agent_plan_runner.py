@@ -16,6 +16,7 @@ from codepilot.core.breaker import SAME_CALL_LIMIT
 from codepilot.core.events import EventDraft, EventType, State
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.plan import Plan, PlanNode
+from codepilot.core.task import Budget
 from codepilot.models import ScriptedModel
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ def act(code: str) -> str:
 
 
 def planned(harness: Harness, *nodes: PlanNode, **more: tuple[str, ...]) -> None:
-    harness.run = harness.run.model_copy(update={"plan": Plan(nodes=nodes, **more)})  # type: ignore[arg-type]
+    task = harness.run.task.model_copy(update={"budget": Budget(parallel=1)})
+    harness.run = harness.run.model_copy(update={"task": task, "plan": Plan(nodes=nodes, **more)})  # type: ignore[arg-type]
 
 
 IMPLEMENT = PlanNode(id="fix", title="divide by a hundred")
@@ -130,7 +132,7 @@ def test_a_node_that_failed_stays_failed_after_a_crash(harness: Harness) -> None
     assert len(harness.of(EventType.NODE_FAILED)) == 1
 
 
-def test_a_halted_part_is_told_after_the_rest_also_by_another_life(harness: Harness) -> None:
+def test_a_halted_part_is_reported_after_the_rest_also_by_another_life(harness: Harness) -> None:
     """The worker dies between the node that was halted and the next one."""
     lost = PlanNode(id="lost", title="look it up")
     planned(harness, lost, PlanNode(id="after", depends_on=("lost",)), IMPLEMENT)
@@ -216,7 +218,7 @@ DOCUMENTER = Role(
     temperature=0.7,
     max_tokens=512,
     template=Path(__file__).with_name("guidance.md"),
-    inputs=lambda desk: {"Change": "see git_diff()"},
+    inputs=lambda context: {"Change": "see git_diff()"},
     capability=Capability.WRITE_WITH_DIFF,
     skills=("read_file", "write_file"),
 )
@@ -261,13 +263,13 @@ def test_a_role_from_another_package_has_a_part_of_the_plan_and_nothing_else_kno
 
 
 @pytest.mark.usefixtures("installed")
-def test_planners_are_told_of_the_roles_there_are(harness: Harness) -> None:
+def test_planners_are_shown_the_roles_there_are(harness: Harness) -> None:
     model = ScriptedModel(['<result>{"nodes": [{"id": "a", "role": "Documenter"}]}</result>'])
     CodeActAgent(model).perform(State.PLAN, harness.context(State.PLAN))
     assert "Documenter: You write down what changed." in model.requests[0][1].content
 
 
-def test_a_plan_with_areas_that_lie_nowhere_is_told_so_at_once(harness: Harness) -> None:
+def test_a_plan_with_areas_that_lie_nowhere_is_refused_at_once(harness: Harness) -> None:
     lost = {"nodes": [{"id": "fix"}], "allowed_areas": ["/repo/shop"], "forbidden_areas": ["shop/../tests"]}
     found = {"nodes": [{"id": "fix"}], "allowed_areas": ["shop"]}
     model = ScriptedModel([f"<result>{json.dumps(plan)}</result>" for plan in (lost, found)])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from codepilot.agents import PARTS, ROLES, CodeActAgent, Role
+from codepilot.agents.roles import CRITIC
 from codepilot.context import Survey
 from codepilot.core.artifacts import PatchCandidate, RepoMap, Review, TestError, TestResult
 from codepilot.core.events import EventType, PatchProposed, State
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from conftest import Harness
 
 SNAPSHOTS = Path(__file__).with_name("snapshots")
-EVERY = {role.name: role for role in (*ROLES.values(), *PARTS)}
+EVERY = {role.name: role for role in (*ROLES.values(), *PARTS, CRITIC)}
 DIFF = """--- a/shop/price.py
 +++ b/shop/price.py
 @@ -8,2 +8,2 @@
@@ -108,8 +109,11 @@ def test_a_role_sees_only_what_it_needs(harness: Harness, survey: Survey, name: 
 
 
 def test_what_was_chosen_of_the_repository_is_recorded_once_a_step(harness: Harness, survey: Survey) -> None:
+    harness.edit()
     harness.survey = lambda: survey
-    harness.run = harness.run.model_copy(update={"plan": Plan(nodes=(PlanNode(id="a"), PlanNode(id="b")))})
+    harness.run = harness.run.model_copy(
+        update={"plan": Plan(nodes=(PlanNode(id="a"), PlanNode(id="b", depends_on=("a",))))}
+    )
     model = ScriptedModel(['<result>{"rationale": "r"}</result>'] * 2)
     CodeActAgent(model).perform(State.IMPLEMENT, harness.context())
     (gathered,) = harness.of(EventType.CONTEXT_GATHERED)
@@ -118,6 +122,8 @@ def test_what_was_chosen_of_the_repository_is_recorded_once_a_step(harness: Harn
 
 
 def test_a_repository_that_cannot_be_mapped_is_worked_on_all_the_same(harness: Harness) -> None:
+    harness.edit()
+
     def broken() -> Survey:
         raise CodePilotError(FailureKind.INTERNAL, "no grammar")
 

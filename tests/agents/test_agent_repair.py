@@ -91,7 +91,7 @@ def test_a_search_that_ignores_refusals_is_held_to_them(harness: Harness) -> Non
     harness.rewind()
     harness.run = harness.run.model_copy(update={"attempted": (offered,)})
     harness.events = []
-    with pytest.raises(CodePilotError, match=r"1 earlier repair\(s\) were turned down"):
+    with pytest.raises(CodePilotError, match="1 earlier repair was turned down"):
         agent.perform(State.IMPLEMENT, harness.context())
 
 
@@ -100,6 +100,8 @@ def test_nothing_found_says_how_far_the_search_came(harness: Harness) -> None:
         RepairAgent(search=finds(tried=42)).perform(State.IMPLEMENT, harness.context())  # type: ignore[arg-type]
     assert caught.value.kind is FailureKind.STUCK
     assert caught.value.failure.details == {"tried": 42, "exhausted": True}
+    assert "The test fails with AssertionError" in caught.value.failure.message
+    assert "--prompt" not in caught.value.failure.advice and "codepilot fix --all" in caught.value.failure.advice
 
 
 def out_of_time(request: SearchRequest) -> SearchResult:
@@ -137,6 +139,24 @@ def test_a_granted_budget_counts_for_the_run_and_not_for_the_step(harness: Harne
                 State.IMPLEMENT, harness.context(wall_sec=100.0, step_wall_sec=step)
             )
         assert caught.value.failure.details == {"budget": name, "used": limit - 60.0, "limit": limit}
+
+
+@pytest.mark.parametrize(("suite_sec", "at_most"), [(1.0, 170.0), (15.0, 110.0), (100.0, 100.0)])
+def test_a_search_leaves_a_slow_suite_the_time_to_prove_what_is_found(
+    harness: Harness, suite_sec: float, at_most: float
+) -> None:
+    asked: list[SearchRequest] = []
+
+    def spend(request: SearchRequest) -> SearchResult:
+        asked.append(request)
+        return out_of_time(request)
+
+    context = harness.context(wall_sec=200.0, step_wall_sec=500.0)
+    context = replace(context, baseline=replace(context.baseline, duration_sec=suite_sec))
+    context = replace(context, seconds_left=lambda: 200.0)
+    with pytest.raises(CodePilotError):
+        RepairAgent(search=spend).perform(State.IMPLEMENT, context)
+    assert asked[0].seconds == at_most
 
 
 def test_alternatives_are_readable_diffs(harness: Harness) -> None:

@@ -61,7 +61,13 @@ def test_two_actions_are_none(one: str, two: str) -> None:
         ("```python\n1\n```\n<result>{}</result>", "an action and a result, 2 in all"),
         ("<result>{'a': 1}</result>", "not JSON: Expecting property name"),
         ("<result>[1]</result>", "not an object: list"),
-        ('<result>{"a": 1}', "</result> must follow"),
+        ('<result>{"a": 1} and so on', "</result> must follow"),
+        ("```json\n{'a': 1}\n```", "Your JSON cannot be read: Expecting property name"),
+        ('```json\n{"a": 1}\n```\nor\n```json\n{"b": 1}\n```', "2 blocks of JSON"),
+        ('<tool_call>{"name": "shell", "arguments": {"cmd": "ls"}}</tool_call>', "'shell' has cmd. There is one tool"),
+        ('{"name": "python", "arguments": {"code": " "}}', "is empty"),
+        ('<tool_call>{"name": "python", "arguments": {"code": "1"}}</tool_call>' * 2, "2 calls"),
+        ('```python\n1\n```\n<tool_call>{"name": "python", "arguments": {"code": "1"}}</tool_call>', "2 in all"),
         ("<result>" + "[" * 100_000, "not JSON"),
         ('<result>{"a": "\\ud800"}</result>', "surrogates not allowed"),
         ('<result>{"a": NaN}</result>', "NaN is not a JSON number"),
@@ -102,7 +108,72 @@ def test_a_block_in_a_list_loses_its_indentation() -> None:
     assert read_reply(Reply(text=text)) == Code("if True:\n    print(1)\n")
 
 
-def test_a_reply_cut_by_length_is_told_so() -> None:
+def test_a_reply_cut_by_length_is_marked() -> None:
     read = read_reply(Reply(text="```python\nprint(1)\n```", stop_reason="length"))
     assert isinstance(read, Malformed)
     assert "cut off at the length limit" in read.message
+
+
+CODE = 'print(read_file("a.py"))\nx = {"a": 1}'
+SPELLINGS = {
+    "object": '{{"name": "python", "arguments": {arguments}}}',
+    "pretty": '{{\n  "name": "python",\n  "arguments": {arguments}\n}}',
+    "parameters": '{{"name": "python", "parameters": {arguments}}}',
+    "openai": '{{"id": "c1", "type": "function", "function": {{"name": "python", "arguments": {text}}}}}',
+    "fenced": 'I look first.\n\n```json\n{{"name": "python", "arguments": {arguments}}}\n```\n',
+    "untagged": '```\n{{"name": "python", "arguments": {arguments}}}\n```',
+    "qwen": 'So:\n<tool_call>\n{{"name": "python", "arguments": {arguments}}}\n</tool_call>',
+    "qwen, not closed": '<tool_call>\n{{"name": "python", "arguments": {arguments}}}\n',
+    "qwen coder": "<tool_call>\n<function=python>\n<parameter=code>\n{code}\n</parameter>\n</function>\n</tool_call>",
+    "llama": '<|python_tag|>{{"name": "python", "parameters": {arguments}}}<|eom_id|>',
+    "llama, raw": "<|python_tag|>{code}<|eom_id|>",
+    "llama, function": "<function=python>{arguments}</function>",
+    "mistral": '[TOOL_CALLS] [{{"name": "python", "arguments": {arguments}}}]',
+    "mistral, new": "[TOOL_CALLS]python[ARGS]{arguments}",
+    "deepseek": "<\uff5ctool\u2581call\u2581begin\uff5c>function<\uff5ctool\u2581sep\uff5c>python"
+    "\n```json\n{arguments}\n```<\uff5ctool\u2581call\u2581end\uff5c><\uff5ctool\u2581calls\u2581end\uff5c>",
+    "gemma": "```tool_code\n{code}\n```",
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_a_call_written_as_text_is_run(spelling: str) -> None:
+    arguments = json.dumps({"code": CODE})
+    text = SPELLINGS[spelling].format(arguments=arguments, text=json.dumps(arguments), code=CODE)
+    read = read_reply(Reply(text=text))
+    assert isinstance(read, Code), read
+    assert (read.code.strip("\n"), read.textual) == (CODE, spelling != "gemma")
+
+
+def test_line_breaks_inside_a_string_are_forgiven() -> None:
+    assert read_reply(Reply(text='{"name": "python", "arguments": {"code": "a\nb"}}')) == Code("a\nb", textual=True)
+
+
+def test_a_call_of_a_function_is_written_as_code() -> None:
+    text = '<tool_call>{"name": "read_file", "arguments": {"path": "a\'b.py", "start": 2}}</tool_call>'
+    assert read_reply(Reply(text=text), {"read_file"}) == Code('read_file(path="a\'b.py", start=2)', textual=True)
+    assert read_reply(Reply(tool_calls=(call("read_file", path="x"),)), {"read_file"}) == Code("read_file(path='x')")
+    assert isinstance(read_reply(Reply(text=text)), Malformed)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"rationale": "r"}',
+        '```json\n{"rationale": "r"}\n```',
+        'Here is the result:\n\n```\n{"rationale": "r"}\n```\nThat is all.',
+        'The result is:\n{\n "rationale": "r"\n}',
+    ],
+)
+def test_a_sole_object_is_the_result(text: str) -> None:
+    assert read_reply(Reply(text=text)) == Result({"rationale": "r"}, bare=True)
+
+
+@pytest.mark.parametrize("text", ["See {x} and {y}.", "Use `{}`: {", "def f():\n    {", "{1, 2} is a set"])
+def test_braces_in_prose_are_no_object(text: str) -> None:
+    read = read_reply(Reply(text=text))
+    assert isinstance(read, Malformed)
+
+
+def test_a_result_that_the_end_closes_is_whole() -> None:
+    assert read_reply(Reply(text='<result>{"a": 1}\n')) == Result({"a": 1})

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
+from codepilot.agents.approvals import ask_about, decided_inside, granted, granted_hosts, open_granted
 from codepilot.agents.host_functions import HOST_FUNCTIONS, HostFunctions, with_host_functions
 from codepilot.agents.protocol import StepContext
+from codepilot.agents.scan_guard import unscanned
 from codepilot.agents.step_conversation import StepConversation
 from codepilot.agents.transcript import Turn, observation_of, too_long
 from codepilot.core.artifacts import ArtifactRef, RepoMap
 from codepilot.core.contract import JsonObject
-from codepilot.core.events import DependencyDegraded, EventType, GuardrailBlocked, TurnFinished
+from codepilot.core.events import DependencyDegraded, EventType, GuardrailBlocked, State, TurnFinished
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.task import Capability
+from codepilot.core.permit import written_rules
+from codepilot.core.task import Capability, TaskKind
 from codepilot.executor import CodeResult, RunCode
 from codepilot.skills import Answering, Finding, Registry, check_action, unknown_modules
 
 PRELUDE_SEC = 30.0
+MAX_CHANGED = 10
 
 
 @dataclass
@@ -30,20 +35,46 @@ class ActionRunner:
     registry: Registry
     capability: Capability
     loaded: bool = False
+    granted: tuple[str, ...] = ()
+    """What a person allowed, as the kernel knows it."""
+    lacking: dict[str, str] = field(default_factory=dict)
+    """Packages that a person allowed and that cannot be installed, with the reason."""
+
+    @property
+    def functions(self) -> frozenset[str]:
+        """The functions that an action may call."""
+        return frozenset(skill.name for skill in self.registry.available(self.capability))
 
     def run(self, code: str, number: int, turns: Sequence[Turn]) -> tuple[TurnFinished, tuple[ArtifactRef, ...]]:
         """Run an action, or refuse it. Returns its result and the artifact that holds the whole output."""
         step, run = self.step, self.step.run
-        found = check_code(code, step.context, self.capability)
+        occasion = f"{run.step_id}/{number}"
+        found = check_code(code, step.context, self.capability, granted(run, occasion))
+        if run.task.kind is TaskKind.BUILD:
+            found = (*unscanned(code), *found)
         if refused := refused_action(found):
             observation, blocked = refused
             step.record(EventType.GUARDRAIL_BLOCKED, blocked)
             return TurnFinished(turn=number, observation=observation), ()
-        seconds = max(1.0, min(run.task.budget.command_sec, step.context.seconds_left()))
-        result = self._carry_out(code, turns, seconds, f"{run.run_id}/{run.step_id}/{run.attempt}/{number}")
+        if denial := ask_about(found, code, step, occasion):
+            return TurnFinished(turn=number, observation=denial), ()
+        allowed = tuple(one for one in granted(step.run, occasion) if one not in self.lacking)
+        if allowed != self.granted:
+            if lacking := open_granted(step, allowed):
+                self.lacking.update(lacking)
+                message = "\n".join((*lacking.values(), "The action was not run; nothing of it was done."))
+                return TurnFinished(turn=number, observation={"status": "error", "message": message}), ()
+            self.loaded, self.granted = False, allowed
+        longest = min(run.task.budget.command_sec, run.task.policy.runtime_sec or run.task.budget.command_sec)
+        seconds = max(1.0, min(longest, step.context.seconds_left()))
+        asked = len(run.approvals)
+        key = f"{run.run_id}/{run.step_id}/{run.attempt}/{number}{f'/{asked}' if asked else ''}"
+        result = self._carry_out(code, turns, seconds, key, occasion)
         self.loaded = result.status in ("ok", "error") and not result.kernel_restarted
         for blocked in forbidden(result):
             step.record(EventType.GUARDRAIL_BLOCKED, blocked)
+        for decided in decided_inside(result):
+            step.record(EventType.POLICY_DECIDED, decided)
         observation, kept = self._observed(result, number)
         if advice := advice_of(found):
             observation["advice"] = [*advice]
@@ -53,6 +84,8 @@ class ActionRunner:
     def _observed(self, result: CodeResult, number: int) -> tuple[JsonObject, tuple[ArtifactRef, ...]]:
         """The observation of a result. Output that is too long to show is kept as an artifact."""
         observation = observation_of(result)
+        if set(observation) == {"status"} and result.status == "ok" and (changed := self._changed()) is not None:
+            observation["changed"] = [*changed]
         if not (whole := too_long(result)):
             return observation, ()
         try:
@@ -68,10 +101,26 @@ class ActionRunner:
         observation["whole"] = {"artifact": artifact, "characters": len(whole), "turn": number}
         return observation, (ref,)
 
-    def _carry_out(self, code: str, turns: Sequence[Turn], seconds: float, key: str) -> CodeResult:
+    def _changed(self) -> list[str] | None:
+        """The files that an action without output changed, as far as they are listed; None if that is not known."""
+        run, context = self.step.run, self.step.context
+        start = run.proposal if run.state is not State.IMPLEMENT and run.proposal else run.base
+        before = run.tree or (start.tree if start else None)
+        if before is None:
+            return None
+        try:
+            changes = context.executor.diff(context.workspace, before).changes
+        except CodePilotError:
+            return None
+        more = [f"and {len(changes) - MAX_CHANGED} more"] if len(changes) > MAX_CHANGED else []
+        return [change.path for change in changes[:MAX_CHANGED]] + more
+
+    def _carry_out(self, code: str, turns: Sequence[Turn], seconds: float, key: str, occasion: str) -> CodeResult:
         """Run an action, and answer what it asks of the host."""
         self._load_skills()
-        functions = HostFunctions(self.step, turns, seconds)
+        functions = HostFunctions(
+            self.step, turns, seconds, occasion=occasion, code=code, granted=self.granted, lacking=self.lacking
+        )
         names = tuple(sorted(name for name in HOST_FUNCTIONS if name in self.registry))
         answer = with_host_functions(self.registry, functions).only(frozenset(names)).answer(self.capability)
         try:
@@ -85,7 +134,16 @@ class ActionRunner:
             return
         project = self.step.context.project
         fresh = not self.step.acted and self.capability.allows(Capability.WRITE_WITH_DIFF)
-        prelude = self.registry.prelude(self.capability, project.interpreter.executable, project.runner, prepare=fresh)
+        task = self.step.run.task
+        facts = {
+            "POLICY": written_rules(task.policy),
+            "GRANTED": json.dumps(self.granted),
+            "RATES": json.dumps(dict(task.policy.rates)),
+            "INTERACTION": task.risk_profile.interaction.mode.value,
+        }
+        prelude = self.registry.prelude(
+            self.capability, project.interpreter.executable, project.runner, prepare=fresh, facts=facts
+        )
         loaded = self._run_code(prelude, PRELUDE_SEC, "")
         if loaded.status != "ok":
             reason = loaded.error.message if loaded.error else loaded.stderr[-500:]
@@ -113,13 +171,19 @@ _NO_MODULE = (FailureKind.PATH_NOT_FOUND, FailureKind.POLICY_VIOLATION, FailureK
 _MODULE = re.compile(r"[^\W\d]\w{0,99}")
 
 
-def check_code(code: str, context: StepContext, capability: Capability) -> tuple[Finding, ...]:
-    """The policy's findings about an action. The project's modules are looked up only if one is unknown."""
+def check_code(
+    code: str, context: StepContext, capability: Capability, allowed: tuple[str, ...] = ()
+) -> tuple[Finding, ...]:
+    """The policy's findings about an action. The project's modules are looked up only if one is unknown.
+
+    `allowed` is what a person granted.
+    """
     task = context.run.task
     check = partial(
         check_action,
         code,
-        task.policy.model_copy(update={"hosts": task.hosts}),
+        task.policy.model_copy(update={"hosts": (*task.hosts, *granted_hosts(context.now()))}),
+        granted=allowed,
         root=context.project.root,
         capability=capability,
         interaction=task.risk_profile.interaction.mode,
@@ -143,7 +207,7 @@ def refused_action(found: tuple[Finding, ...]) -> tuple[JsonObject, GuardrailBlo
 
 
 def advice_of(found: tuple[Finding, ...]) -> list[str]:
-    """Advice that is shown beside the result of an action that ran."""
+    """Advice that is shown with the result of an action that ran."""
     return [_storable(f"line {one.line}: {one.message}.") for one in found if not one.refused]
 
 

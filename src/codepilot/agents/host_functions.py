@@ -6,16 +6,19 @@ The action blocks on the answer. A search works in a copy of the workspace: file
 from __future__ import annotations
 
 import ast
+import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from codepilot.agents.step_conversation import StepConversation
 from codepilot.agents.transcript import Turn, whole_of
+from codepilot.core.approval import OPERATIONS, ApprovalNeeded
 from codepilot.core.contract import JsonObject
 from codepilot.core.events import EventType, RepairsSought
 from codepilot.core.failures import CodePilotError, FailureKind, Origin
+from codepilot.core.policy import HOST_PATTERN
 from codepilot.core.task import Capability
 from codepilot.core.text import decoded
 from codepilot.project import is_test
@@ -34,6 +37,13 @@ class HostFunctions:
     step: StepConversation
     turns: Sequence[Turn] = ()
     seconds: float = MOST_SEC
+    occasion: str = ""
+    """What tells the requests of this action apart from those of others."""
+    code: str = ""
+    granted: tuple[str, ...] = ()
+    """What was allowed before the action began."""
+    lacking: Mapping[str, str] = field(default_factory=dict)
+    """Packages that were allowed and cannot be installed, with the reason."""
     raised: BaseException | None = None
     """The reason why the step must stop, noticed while the action waited."""
     _sought: list[RepairsSought] = field(default_factory=list)
@@ -47,6 +57,33 @@ class HostFunctions:
             wrong = f"there is no earlier turn {turn} in this conversation"
             raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, wrong)
         return whole_of(found, self.step.context.fetch)[offset : offset + length]
+
+    def request_permission(self, operation: str, subject: str, why: str) -> bool:
+        """Ask a person to allow what is refused otherwise; the answer counts for this action.
+
+        `operation` is "network" (the subject is a host), "command" (a whole command) or "install" (packages with spaces
+        between). False means no: do it another way.
+        """
+        asked = {"network": "network", "command": "command", "install": "install"}.get(operation)
+        if asked is None or not subject.strip():
+            wrong = "the operation is network, command or install, and the subject is not empty"
+            raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, wrong)
+        if asked == "network" and not re.fullmatch(HOST_PATTERN, subject):
+            raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, "the subject is a host's name, like pypi.org")
+        try:
+            allowed = self.step.context.ask(
+                OPERATIONS[asked], subject, risk="medium", reasons=(why,), snippet=self.code, occasion=self.occasion
+            )
+        except ApprovalNeeded as needed:
+            self.raised = needed
+            again = "The run waits for the answer; this action begins again then."
+            raise CodePilotError(FailureKind.DENIED, again) from None
+        if allowed and subject in self.lacking:
+            raise CodePilotError(FailureKind.TOOL_FAILED, self.lacking[subject])
+        if allowed and asked != "command" and subject not in self.granted:
+            later = f"{subject} is allowed from your next action on: use it there."
+            raise CodePilotError(FailureKind.TOOL_FAILED, later)
+        return allowed
 
     def find_repairs(
         self, tests: list[str] | None = None, limit: int = 5, proposals: list[str] | None = None
@@ -151,6 +188,7 @@ class HostFunctions:
 
 
 _POLICIES = {
+    "request_permission": SkillPolicy(target=Target.LOCAL, timeout_sec=60.0, retries=1),
     "read_output": SkillPolicy(target=Target.LOCAL, timeout_sec=30.0, retries=1),
     "find_repairs": SkillPolicy(
         target=Target.LOCAL, timeout_sec=3 * MOST_SEC, needs=Capability.WRITE_AND_RUN_TESTS, retries=1

@@ -6,10 +6,11 @@ observation. Turns are recorded before they are carried out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from codepilot.agents.action_runner import ActionRunner, require_tools
+from codepilot.agents.context_window import condense, require_room
 from codepilot.agents.prompt_context import load_memories, repository_sections
 from codepilot.agents.replies import (
     PYTHON_TOOL,
@@ -23,9 +24,10 @@ from codepilot.agents.replies import (
     validate,
 )
 from codepilot.agents.roles import Names, Role, Sections, opening
+from codepilot.agents.spending import require_money
 from codepilot.agents.step_conversation import StepConversation
-from codepilot.agents.transcript import ACCEPTED, FORMAT_ERROR, Turn, condensed_in, conversation, turns_of
-from codepilot.core.artifacts import ArtifactRef
+from codepilot.agents.transcript import ACCEPTED, FORMAT_ERROR, Shortened, Turn, conversation, shortened_in, turns_of
+from codepilot.core.artifacts import ArtifactRef, PatchCandidate
 from codepilot.core.contract import Contract, JsonObject
 from codepilot.core.events import (
     ContextCondensed,
@@ -38,10 +40,14 @@ from codepilot.core.events import (
     TurnStarted,
 )
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
-from codepilot.core.spending import forbidden_too_often, no_turn_left, unaffordable
-from codepilot.models import Message, Model, Reply, Tool, fingerprint
+from codepilot.core.plan import NodeStatus
+from codepilot.core.run import UNCHARGED
+from codepilot.core.spending import forbidden_too_often, no_turn_left
+from codepilot.models import Message, Model, Reply, Tool, fingerprint, steady
 
 FORMAT_ERRORS = 3
+REFUSED_AS_TOO_LONG = 3
+"""How often a request is made that the server refuses as too long."""
 
 PYTHON = Tool(
     name=PYTHON_TOOL,
@@ -63,29 +69,35 @@ class Conversation:
     node: str = ""
     part: Sections = field(default_factory=dict)
     turns: list[Turn] = field(init=False)
-    condensed: frozenset[int] = field(init=False)
+    shortened: Shortened = field(init=False)
+    openings: dict[tuple[str, int | None], tuple[Message, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.turns = list(turns_of(self.step.context.history, self.node))
-        self.condensed = condensed_in(self.step.context.history)
+        self.shortened = shortened_in(self.step.context.history)
 
     @property
     def model(self) -> Model:
         return self.models[-1] if self.step.switched else self.models[0]
 
+    @property
+    def room(self) -> int | None:
+        """How many tokens the model takes in with its reply, if known."""
+        known = self.model.context_tokens
+        return self.step.rooms.get(self.model.name) if known is None else known
+
     def artifact(self) -> Contract:
         """Take turns until one brings the result."""
-        tools = self.runner.registry.documentation(self.runner.capability)
         load_memories(self.role, self.step, self.model)
-        part = {**repository_sections(self.role, self.step), **self.part}
-        first = opening(self.role, self.step.context, tools, part)
+        if self.turns and self.turns[-1].waits:
+            self._go_on_with(self.turns[-1])
         while True:
             if self.turns and self.turns[-1].result is not None:
                 return accepted(self.role, self.step, self.turns[-1].result)
             self.step.context.raise_if_stopped()
             if (hopeless := self._hopeless()) is not None and not self._switched(hopeless):
                 return self._given_up(hopeless)
-            self._take_turn(self._messages(first))
+            self._take_turn()
 
     def _hopeless(self) -> Failure | None:
         """The reason why more turns of this model are useless, or None. Raises what ends the step for every model."""
@@ -100,7 +112,7 @@ class Conversation:
                 f"{self.model.name} gave {FORMAT_ERRORS} replies in a row that could not be used: {tail[-1].observed}"
             )
             return Failure(kind=FailureKind.MODEL_BAD_REPLY, message=message, details={"role": self.role.name})
-        if circle := going_in_circles([_action(turn) for turn in recent]):
+        if circle := going_in_circles([action_of(turn) for turn in recent]):
             message = f"The {self.role.name} is stuck: {circle}."
             return Failure(kind=FailureKind.STUCK, message=message, details={"role": self.role.name})
         self.step.require_turn()
@@ -122,24 +134,42 @@ class Conversation:
             raise CodePilotError.of(hopeless)
         return accepted(self.role, self.step, self.role.unreadable(hopeless.message))
 
-    def _messages(self, first: tuple[Message, ...]) -> tuple[Message, ...]:
-        """The next request, condensed if it would not fit otherwise."""
-        limit, room = self.step.run.task.budget.turns_per_step, self.model.context_tokens
+    def _opening(self, role: Role) -> tuple[Message, ...]:
+        """The messages before the first turn; a model with less room is shown less."""
+        key = (self.model.name, self.room)
+        if key not in self.openings:
+            tools = self.runner.registry.documentation(self.runner.capability)
+            part = {**repository_sections(role, self.step), **self.part}
+            self.openings[key] = opening(role, self.step.context, tools, part, self.room)
+        return self.openings[key]
 
-        def asked(condensed: Collection[int]) -> tuple[Message, ...]:
-            return conversation(first, self.turns, limit, condensed)
+    def _messages(self, role: Role, refused: int = 0) -> tuple[Message, ...]:
+        """The next request, condensed if it would not fit otherwise. `refused` is the size of one that did not fit."""
+        first, limit, room = self._opening(role), self.step.run.task.budget.turns_per_step, self.room
 
-        def tokens(condensed: Collection[int]) -> int:
-            return self.model.estimate(asked(condensed), self.role.max_tokens, (PYTHON,)).tokens
+        def asked(shortened: Shortened) -> tuple[Message, ...]:
+            return conversation(first, self.turns, limit, shortened)
 
-        if room is not None and (made := condense(self.turns, self.condensed, tokens, room)) is not None:
+        def tokens(shortened: Shortened) -> int:
+            return self.model.estimate(asked(shortened), role.max_tokens, (PYTHON,)).tokens
+
+        made = condense(self.turns, self.shortened, tokens, room) if room is not None else None
+        if made is None and refused:
+            made = ContextCondensed(turns=(), before=refused, after=tokens(self.shortened))
+        if made is not None:
             self.step.record(EventType.CONTEXT_CONDENSED, made)
-            self.condensed |= set(made.turns)
-        return asked(self.condensed)
+            self.shortened = self.shortened.with_(made.turns, made.left_out)
+        return asked(self.shortened)
 
-    def _take_turn(self, messages: tuple[Message, ...]) -> None:
-        reply = self._ask(messages)
-        parsed = validate(self.role, self.step, self.names, read_reply(reply))
+    def _take_turn(self) -> None:
+        messages, reply = self._answered()
+        # A role that changes nothing means its result, whatever code it shows with it.
+        read = read_reply(reply, self.runner.functions, may_quote=self.role.output is not PatchCandidate)
+        if isinstance(read, Code) and read.textual:
+            self.step.fence(self.model.name, "It wrote a tool call as text.")
+        elif reply.fenced:
+            self.step.fence(self.model.name, "Its server takes no tools.")
+        parsed = validate(self.role, self.step, self.names, read, self._must_change())
         turn = self._start(reply, parsed, fingerprint(messages))
         kept: tuple[ArtifactRef, ...] = ()
         match parsed:
@@ -157,21 +187,49 @@ class Conversation:
         self.turns[-1] = replace(turn, observation=recorded.observation)
         self._stop_if_broken(recorded)
 
-    def _ask(self, messages: tuple[Message, ...]) -> Reply:
+    def _go_on_with(self, turn: Turn) -> None:
+        """Run the action for which a person was asked, on the workspace as it was then."""
+        finished, kept = self.runner.run(turn.code or "", turn.number, self.turns[:-1])
+        recorded = self.step.finish_turn(finished, kept)
+        self.turns[-1] = replace(turn, observation=recorded.observation, restarted_after=False)
+        self._stop_if_broken(recorded)
+
+    def _must_change(self) -> bool:
+        """True if the role's result ends the last part of IMPLEMENT that may change the product."""
+        if self.role.output is not PatchCandidate or self.step.run.task.parent_run_id is not None:
+            return False
+        plan = self.step.run.plan
+        open_nodes = [node for node in plan.nodes if node.status is not NodeStatus.SUCCEEDED] if plan else []
+        return all(node.id == self.node for node in open_nodes)
+
+    def _answered(self) -> tuple[tuple[Message, ...], Reply]:
+        """The next request and its reply. One that the server refuses as too long is asked again, condensed."""
+        refused = 0
+        for left in reversed(range(REFUSED_AS_TOO_LONG)):
+            role = self.role.fitting(self.room)
+            messages = self._messages(role, refused)
+            try:
+                return messages, self._ask(messages, role)
+            except CodePilotError as error:
+                if error.kind is not FailureKind.CONTEXT_EXCEEDED or not left or UNCHARGED not in error.failure.details:
+                    raise
+                refused = self.model.estimate(messages, role.max_tokens, (PYTHON,)).tokens
+        raise AssertionError
+
+    def _ask(self, messages: tuple[Message, ...], role: Role) -> Reply:
         """The model's reply, if it can be paid for. The call is charged its estimate before it is made."""
-        model, role, context = self.model, self.role, self.step.context
+        model, context, room = self.model, self.step.context, self.room
         estimate = model.estimate(messages, role.max_tokens, (PYTHON,))
-        if model.context_tokens is not None:
-            require_room(model.name, estimate.tokens, model.context_tokens)
-        if (spent := unaffordable(self.step.run, estimate)) is not None:
-            raise CodePilotError.of(spent)
-        asked = ModelAsked(model=model.name, estimate=estimate, context_tokens=model.context_tokens)
+        if room is not None:
+            require_room(model.name, estimate.tokens, room)
+        require_money(self.step, estimate)
+        asked = ModelAsked(model=model.name, estimate=estimate, context_tokens=room)
         self.step.record(EventType.MODEL_ASKED, asked)
         reply = model.reply(
             messages,
             temperature=role.temperature,
             max_tokens=role.max_tokens,
-            tools=(PYTHON,),
+            tools=(PYTHON.model_copy(update={"fenced": model.name in self.step.fenced}),),
             on_text=context.on_text,
             stopped=context.stopped,
         )
@@ -212,47 +270,10 @@ def _observed(turn: Turn, status: str, message: str) -> TurnFinished:
     return TurnFinished(turn=turn.number, observation={"status": status, "message": message})
 
 
-def _action(turn: Turn) -> Action:
+def action_of(turn: Turn) -> Action:
+    """What the check for circles compares."""
     error = str(turn.observation.get("error", "")) if turn.observation else ""
-    return Action(turn.code or turn.reply, turn.observed, error)
-
-
-NEAR = 0.9
-"""The share of a model's context from which a conversation is condensed."""
-ENOUGH = 0.6
-"""The share to which it is condensed, so that it can grow again."""
-
-
-def condense(
-    turns: Sequence[Turn], so_far: Collection[int], tokens: Callable[[Collection[int]], int], room: int
-) -> ContextCondensed | None:
-    """Choose the observations to shorten, the oldest first; None while there is room.
-
-    `tokens` estimates the request with the observations of the given turns in short. The last one always stays whole.
-    """
-    before = after = tokens(so_far)
-    if before <= room * NEAR:
-        return None
-    chosen: list[int] = []
-    for turn in turns[:-1]:
-        if after <= room * ENOUGH:
-            break
-        if turn.number not in so_far and len(turn.condensed) < len(turn.observed):
-            chosen.append(turn.number)
-            after = tokens({*so_far, *chosen})
-    return ContextCondensed(turns=tuple(chosen), before=before, after=after) if chosen else None
-
-
-def require_room(model: str, tokens: int, room: int) -> None:
-    """Refuse to ask what the model cannot take in together with its reply."""
-    if tokens > room:
-        raise CodePilotError(
-            FailureKind.CONTEXT_EXCEEDED,
-            f"The conversation has about {tokens} tokens with room for the reply, which is more than the {room} that "
-            f"{model} takes in.",
-            used=tokens,
-            limit=room,
-        )
+    return Action(turn.code or turn.reply, steady(turn.observed), steady(error))
 
 
 SAME_PAIRS = 4

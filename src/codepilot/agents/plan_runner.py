@@ -16,11 +16,14 @@ from codepilot.agents.transcript import Turn, bounded, turns_of
 from codepilot.core.artifacts import PatchCandidate
 from codepilot.core.breaker import halted, halts_a_part
 from codepilot.core.contract import Contract, JsonObject, canonical_json
-from codepilot.core.events import EventType, NodeChanged, TurnStarted, Usage
+from codepilot.core.events import ChildJoined, EventType, NodeChanged, TurnStarted, Usage
 from codepilot.core.failures import CodePilotError, Failure, FailureKind, Origin
+from codepilot.core.parallel import begin_now
 from codepilot.core.plan import NodeStatus, PlanNode, ready_nodes, waiting_for
 
 MAX_NOTE = 2_000
+BESIDE_OTHERS = "Others work on the other parts at the same time, in workspaces of their own: leave those to them."
+MERGED = "Their change is in the files now; add yours to it."
 
 Talk = Callable[[Role, str, Sections], Contract]
 """Let a role work on a node with the prompt sections about it. Returns the role's artifact."""
@@ -53,16 +56,22 @@ class PlanRunner:
         self.failed = [data for kind, data in changed if kind is EventType.NODE_FAILED]
 
     def candidate(self) -> PatchCandidate:
-        """Run every node. Returns everything that was done as one change."""
+        """Run every node, or those before independent parts, which the engine has worked on side by side.
+
+        Returns everything that was done as one change.
+        """
         self._fail_as_before()
         while (plan := self.step.run.plan) is not None and (ready := ready_nodes(plan)):
+            if begin_now(self.step.run):
+                break  # independent parts become child runs
             self._do(ready[0])
         if plan is not None and (dead_end := halted(plan, self.failed)) is not None:
             raise CodePilotError.of(dead_end)
         offered = [PatchCandidate.model_validate(node.result) for node in self.done if self._offers(node)]
         rationale = "\n".join(one.rationale for one in offered) or "\n".join(node.note for node in self.done)
         confidence = min((one.confidence for one in offered if one.confidence), default=0.0)
-        return PatchCandidate(diff="", touched_files=(), rationale=rationale, confidence=confidence)
+        suspect = next((one.suspect for one in offered if one.suspect), None)
+        return PatchCandidate(diff="", touched_files=(), rationale=rationale, confidence=confidence, suspect=suspect)
 
     def _fail_as_before(self) -> None:
         """Raise the failure of a node that ended the plan before a restart; a halted node does not end it."""
@@ -107,11 +116,24 @@ class PlanRunner:
     def _part(self, node: PlanNode) -> Sections:
         """The prompt sections about a node's place in the plan."""
         plan = self.step.run.plan
-        if plan is None or len(plan.nodes) < 2:
+        child = self.step.run.task.parent_run_id is not None
+        if plan is None or (len(plan.nodes) < 2 and not child):
             return {}
         titles = {each.id: each.title or each.tool or each.id for each in plan.nodes}
         done = "\n".join(f"- {titles[one.node]} ({one.role}): {one.note}" for one in self.done)
-        return {"Done so far": done, "Your part of the plan": f"{node.id}: {titles[node.id]}"}
+        part = f"{node.id}: {titles[node.id]}"
+        if child:
+            part = f"{part}\n{BESIDE_OTHERS}"
+        return {"Done so far": done, "Your part of the plan": part, "Conflict": self._conflict(node)}
+
+    def _conflict(self, node: PlanNode) -> str:
+        """Why the node is done again on what others have made."""
+        events = (*self.step.context.earlier, *self.step.context.history)
+        joined = [event.data for event in events if isinstance(event.data, ChildJoined) and event.data.node == node.id]
+        if not joined or joined[-1].outcome != "conflict":
+            return ""
+        paths = ", ".join(joined[-1].conflicts)
+        return f"Your earlier change conflicted with another part's in {paths}. {MERGED}"
 
     def _call(self, node: PlanNode, named: NodeChanged) -> NodeChanged:
         """Run a tool's node as the skill that it names; an error there is the node's failure."""
@@ -123,18 +145,20 @@ class PlanRunner:
         observed = past[-1].observation if past else None
         shown = past[-1].observed if past else ""
         if observed is None:
-            observed, shown = self._run(node, runner)
+            observed, shown = self._run(node, runner, past[-1] if past and past[-1].waits else None)
         if observed.get("status") != "ok":
             raise CodePilotError(FailureKind.TOOL_FAILED, f"Node {node.id} of the plan failed: {bounded(shown, 500)}")
         return named.model_copy(update={"note": bounded(shown, MAX_NOTE), "result": {"status": "ok"}})
 
-    def _run(self, node: PlanNode, runner: ActionRunner) -> tuple[JsonObject, str]:
+    def _run(self, node: PlanNode, runner: ActionRunner, asked: Turn | None) -> tuple[JsonObject, str]:
+        """Run a tool's node; `asked` is the turn in which a person was asked for it."""
         self.step.context.raise_if_stopped()
-        self.step.require_turn()
-        number = self.step.turns + 1
+        number = asked.number if asked else self.step.turns + 1
         code = f"{node.tool}(**{node.args!r})"
         action: JsonObject = {"tool": node.tool, "args": node.args, "code": code, "node": node.id}
-        self.step.start_turn(TurnStarted(turn=number, action=action, usage=Usage(turns=1)))
+        if asked is None:
+            self.step.require_turn()
+            self.step.start_turn(TurnStarted(turn=number, action=action, usage=Usage(turns=1)))
         finished, kept = runner.run(code, number, ())
         recorded = self.step.finish_turn(finished, kept)
         self.step.require_progress(recorded)

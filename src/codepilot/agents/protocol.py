@@ -12,8 +12,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from codepilot.agents.cli.protocol import Session
 from codepilot.context import Survey
-from codepilot.core.artifacts import ArtifactRef, PatchCandidate, Reflection, RepoMap, Review
+from codepilot.core.approval import Operation, Risk
+from codepilot.core.artifacts import Answer, ArtifactRef, PatchCandidate, Reflection, RepoMap, Review
 from codepilot.core.contract import Contract
 from codepilot.core.events import Event, EventDraft, EventType, State
 from codepilot.core.failures import CodePilotError, FailureKind
@@ -22,6 +24,8 @@ from codepilot.core.plan import Plan
 from codepilot.core.run import Run
 from codepilot.core.task import Capability
 from codepilot.executor import Executor, RunCommand
+from codepilot.models import Vector
+from codepilot.models.gateway import Dialect, ModelEndpoint
 from codepilot.project import Project, SuiteRun
 from codepilot.repair import Ages
 from codepilot.store import MemoryRow
@@ -31,7 +35,35 @@ class Abstained(Exception):
     """The agent has the role and leaves it out this time; its message says why."""
 
 
-RoleArtifact = RepoMap | Plan | PatchCandidate | Reflection | Review
+class Ask(Protocol):
+    """Asks a person: True if the operation is allowed, False if it is denied; raises `ApprovalNeeded` until then."""
+
+    def __call__(
+        self,
+        operation: Operation,
+        subject: str,
+        *,
+        risk: Risk = "medium",
+        reasons: tuple[str, ...] = (),
+        snippet: str = "",
+        occasion: str = "",
+    ) -> bool: ...
+
+
+def denied(
+    operation: Operation,
+    subject: str,
+    *,
+    risk: Risk = "medium",
+    reasons: tuple[str, ...] = (),
+    snippet: str = "",
+    occasion: str = "",
+) -> bool:
+    """The answer if no person can be asked."""
+    return False
+
+
+RoleArtifact = RepoMap | Plan | PatchCandidate | Reflection | Review | Answer
 
 
 @dataclass(frozen=True)
@@ -62,16 +94,43 @@ class StepContext:
     """True when calls in flight must be dropped: cancelled, lease lost, worker leaving or out of budget."""
     on_text: Callable[[str], None] = lambda piece: None
     """Receives a model's text as it streams."""
+    on_output: Callable[[bytes], None] = lambda data: None
+    """Receives what a program writes to its terminal."""
     ages: Callable[[tuple[str, ...]], Ages] = lambda paths: {}
     """The age of each line of files, where the base has a history."""
     survey: Callable[[], Survey] | None = None
     """A map of the base, where one can be made."""
     earlier: Sequence[Event] = ()
     """The whole run's events when the step began."""
-    remember: Callable[[MemoryKind], Sequence[MemoryRow]] | None = None
-    """Reads memories of other runs, if the task wants them. May fail: an agent can do without."""
+    remember: Callable[[MemoryKind, str], Sequence[MemoryRow]] | None = None
+    """Reads memories of other runs that share words with a text, if the task wants them. May fail: an agent can do
+    without."""
+    success_of: Callable[[MemoryRow], float | None] = lambda row: None
+    """The share of the runs that were shown a memory and succeeded; None if no such run has ended."""
+    vectors: Callable[[Sequence[str]], Sequence[Vector]] | None = None
+    """Turns texts into vectors, where a model for that is configured. May fail: words are compared then."""
+    ask: Ask = denied
+    """Ask a person to allow an operation; the step waits if the answer is not on record. False is a denial."""
+    open_again: Callable[[Sequence[str]], None] = lambda packages: None
+    """Install packages that a person allowed, and let the step's code reach them and the hosts that are allowed now.
+
+    The kernel restarts.
+    """
     recalled: tuple[Recalled, ...] = ()
     """The memories that are shown in this step."""
+    model_endpoint: Callable[[Dialect], ModelEndpoint] | None = None
+    """Where a program that runs inside the sandbox finds its model, metered by the run's budget; None if nowhere.
+
+    Raises a typed failure if the dialect's provider has no key on this machine.
+    """
+    model_active_at: Callable[[], float] = lambda: 0.0
+    """When a call through the gateway last went on, by the monotonic clock: a long reply is progress."""
+    directory: Callable[[], str] = lambda: "/"
+    """The workspace's path as code inside sees it."""
+    still: Callable[[], AbstractContextManager[None]] | None = None
+    """Stops everything that runs in the workspace for a block, between checkpoints; None if nothing else does that."""
+    session: Session | None = None
+    """The supervision of an agent in interactive mode; None in deterministic mode."""
 
     @property
     def targets(self) -> tuple[str, ...]:

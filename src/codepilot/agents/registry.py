@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Literal
+from typing import Any
 
+from codepilot.agents.cli.protocol import AgentAdapter, Feature
+from codepilot.agents.cli.settings import CliSettings
 from codepilot.agents.protocol import Agent
 from codepilot.agents.roles import Limits
 from codepilot.core.events import State
@@ -20,10 +23,9 @@ GROUP = "codepilot.agents"
 BUILT_IN = (
     EntryPoint("codeact", "codepilot.agents.codeact:SPEC", GROUP),
     EntryPoint("repair", "codepilot.agents.repair_agent:SPEC", GROUP),
+    EntryPoint("template", "codepilot.agents.template_agent:SPEC", GROUP),
 )
 """The entry points that this package declares; listed here too so that a source tree works without being installed."""
-
-Feature = Literal["interactive_mode", "working_directory", "pause_resume", "messages", "acknowledgement"]
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +38,8 @@ class AgentParts:
     fallback: Model | None = None
     skills: Registry | None = None
     limits: Mapping[str, Limits] = field(default_factory=dict)
+    cli: Callable[[str], CliSettings] = lambda name: CliSettings()
+    """The user's settings of an agent that is a program of its own."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +58,17 @@ class AgentSpec:
 
 
 def agent_names() -> tuple[str, ...]:
-    """The names of all installed agents, sorted."""
-    return tuple(sorted(_points()))
+    """The names of all agents that are installed or known, sorted."""
+    return tuple(sorted({*_points(), *_cli().KNOWN}))
 
 
 def agent_spec(name: str) -> AgentSpec:
     """The spec of an installed agent; an unknown name is refused with the names that exist."""
     point = _points().get(name)
+    if point is None and _cli().is_cli_agent(name):
+        return _cli_spec(name)
     if point is None:
-        known = ", ".join(agent_names())
+        known = ", ".join((*agent_names(), *(f"{one}:COMMAND" for one in _cli().BY_COMMAND)))
         raise CodePilotError(
             FailureKind.INVALID_SPEC, f"There is no agent {name!r}.", next_action=f"Use one of: {known}."
         )
@@ -93,8 +99,47 @@ def make_agent(name: str, parts: AgentParts | None = None) -> Agent:
     return spec.make(parts)
 
 
+def is_cli_agent(name: str) -> bool:
+    """True if the agent is a program of its own."""
+    return name not in _points() and bool(_cli().is_cli_agent(name))
+
+
+def cli_adapter(name: str) -> AgentAdapter:
+    """The adapter of a program."""
+    found: AgentAdapter = _cli().adapter(name)
+    return found
+
+
+def cli_adapters(*more: str) -> list[AgentAdapter]:
+    """The adapters of the programs that are known by name, and of those among `more`."""
+    names = [*_cli().KNOWN, *(name for name in more if is_cli_agent(name))]
+    return [cli_adapter(name) for name in dict.fromkeys(names)]
+
+
+def _cli_spec(name: str) -> AgentSpec:
+    from codepilot.agents.cli.agent import ROLES, CliAgent
+
+    found = cli_adapter(name)
+
+    def make(parts: AgentParts) -> Agent:
+        return CliAgent(found, parts.cli(name), lambda other: (cli_adapter(other), parts.cli(other)))
+
+    return AgentSpec(name=name, make=make, roles=ROLES, capability=CliAgent.needs, features=found.features)
+
+
+def _cli() -> Any:
+    """The table of the programs that are agents; imported when one is named."""
+    from codepilot.agents.cli import adapters
+
+    return adapters
+
+
+@cache
 def _points() -> dict[str, EntryPoint]:
-    """Entry points by name. A third-party one cannot replace an agent that has the name already."""
+    """Entry points by name, read once: that takes as long as a step of the engine.
+
+    A third-party one cannot replace an agent that has the name already.
+    """
     found = {point.name: point for point in BUILT_IN}
     for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
         if found.setdefault(point.name, point).value != point.value:

@@ -23,15 +23,20 @@ from codepilot.core.events import (
     Usage,
 )
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.spending import share_spent
+from codepilot.core.spending import share_spent, total
+from codepilot.core.suspect import suspect_failure
 from codepilot.core.task import Capability
-from codepilot.core.text import decoded
-from codepilot.repair import Candidate, Progress, SearchRequest, SearchResult, search
+from codepilot.core.text import counted, decoded
+from codepilot.repair import Candidate, Progress, SearchRequest, SearchResult, obstacle, search
 from codepilot.skills import PatchError, patch_tree
 
 ALTERNATIVES = 5
 SHARE_OF_TIME = 0.85
+SUITES_OF_PROOF = 6
+"""Judging and proving a repair takes about as long as this many runs of the suite."""
 RECORD_EVERY_SEC = 1.0
+MAX_MESSAGE = 200
+"""How much of the failing test's message an error shows."""
 
 Search = Callable[[SearchRequest], SearchResult]
 
@@ -76,6 +81,9 @@ class RepairAgent:
 
     def choose(self, context: StepContext) -> Chosen:
         """Search, and put the winner into the action that will be recorded."""
+        blocked = obstacle(context.executor, context.workspace, context.project, context.baseline, context.targets)
+        if blocked is not None:
+            raise CodePilotError.of(blocked)
         attempted = [patch.diff for patch in context.run.attempted]
         result = self._search(
             SearchRequest(
@@ -85,7 +93,7 @@ class RepairAgent:
                 targets=context.targets,
                 baseline=context.baseline,
                 ages=context.ages,
-                seconds=max(1.0, min(self._seconds or math.inf, context.seconds_left() * SHARE_OF_TIME)),
+                seconds=max(1.0, min(self._seconds or math.inf, _seconds_to_search(context))),
                 on_progress=_Reporter(context),
                 refused=tuple(content for diff in attempted for content in _contents(context, diff)),
                 state=_last_state(context),
@@ -95,8 +103,10 @@ class RepairAgent:
         known = {_changed_lines(part) for diff in attempted for part in _by_file(diff)}
         offered = [found for found in result.candidates if _changed_lines(_recorded(found)) not in known]
         if not offered:
+            if result.suspect is not None:
+                raise CodePilotError.of(suspect_failure(result.suspect))
             out_of_time = not result.exhausted and not result.candidates
-            raise _out_of_time(context, result) if out_of_time else _nothing_found(result, len(attempted))
+            raise _out_of_time(context, result) if out_of_time else _nothing_found(context, result)
         best, others = offered[0], offered[1 : 1 + ALTERNATIVES]
         candidate = PatchCandidate(
             diff="",
@@ -116,6 +126,14 @@ class RepairAgent:
             "candidate": candidate.model_dump(mode="json"),
         }
         return Chosen(action, result.tried, best)
+
+
+def _seconds_to_search(context: StepContext) -> float:
+    """The step's time, less what the proof needs of the run's: it runs the suite several times."""
+    left = context.seconds_left()
+    of_run = total(context.run, "wall_sec") - context.run.spent.wall_us / 1e6
+    proof = SUITES_OF_PROOF * context.baseline.duration_sec
+    return min(left * SHARE_OF_TIME, max(left / 2, of_run - proof))
 
 
 class _Reporter:
@@ -176,7 +194,7 @@ def _contents(context: StepContext, diff: str) -> list[bytes]:
 
 
 def _by_file(diff: str) -> list[str]:
-    """The parts of a diff: an earlier proposal may have brought a test beside the repair."""
+    """The parts of a diff: an earlier proposal may have brought a test with the repair."""
     return re.split(r"(?m)^(?=--- (?:a/|/dev/null))", diff)[1:]
 
 
@@ -199,15 +217,34 @@ def _out_of_time(context: StepContext, result: SearchResult) -> CodePilotError:
     return CodePilotError.of(share_spent(context.run, context.seconds_left(), done, advice))
 
 
-def _nothing_found(result: SearchResult, refused: int) -> CodePilotError:
+def _nothing_found(context: StepContext, result: SearchResult) -> CodePilotError:
+    refused = len(context.run.attempted)
     why = result.reason or ("nothing was left to try" if result.exhausted else "the time was used up")
-    before = f" {refused} earlier repair(s) were turned down." if refused else ""
+    before = (
+        f" {counted(refused, 'earlier repair')} {'was' if refused == 1 else 'were'} turned down." if refused else ""
+    )
+    near = result.rejected[0] if result.rejected else None
+    wrong = f" {near.change} satisfies the test, but not {near.breaks[0]}." if near else ""
     return CodePilotError(
         FailureKind.STUCK,
-        f"No repair found: {result.tried} candidates tried in {result.seconds:.0f} s; {why}.{before}",
+        f"No repair found: {counted(result.tried, 'candidate')} tried in {result.seconds:.0f} s; {why}.{wrong}{before}"
+        f"{_how_it_fails(context)}",
+        "Name another test with --test, try every failing one with `codepilot fix --all`, or use an agent with a model:"
+        " `codepilot fix --agent codeact --model PROVIDER:NAME`.",
         tried=result.tried,
         exhausted=result.exhausted,
     )
+
+
+def _how_it_fails(context: StepContext) -> str:
+    """What the first of the failing tests reports: it may show that the cause is none that an edit can mend."""
+    baseline = context.baseline
+    names = (one for target in context.targets for one in (target, *baseline.resolved.get(target, ())))
+    case = next((baseline.cases[name] for name in names if name in baseline.cases), None)
+    if case is None or not case.error_type:
+        return ""
+    text = next(iter(case.message.strip().splitlines()), "").strip().rstrip(".")
+    return f" The test fails with {case.error_type}{': ' if text else ''}{text[:MAX_MESSAGE]}."
 
 
 SPEC = AgentSpec(

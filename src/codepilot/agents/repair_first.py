@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 
 from codepilot.agents.protocol import Abstained, StepContext
 from codepilot.agents.repair_agent import RepairAgent
-from codepilot.core.artifacts import PatchCandidate
-from codepilot.core.events import EventType, PatchProposed, RepairsSought, State, TestsJudged
+from codepilot.core.artifacts import PatchCandidate, TestResult
+from codepilot.core.events import EventType, PatchProposed, RepairsSought, State
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import TaskKind
 from codepilot.repair import Candidate, mutation_score
-from codepilot.verify import Worth, worth
+from codepilot.verify import Grade, grade
 
 MOST_SEC = 120.0
 SHARE_OF_TIME = 0.25
@@ -58,7 +58,7 @@ def _turned_down(context: StepContext) -> bool:
             proposed = True
         if proposed and event.type is EventType.STEP_FAILED:
             return True
-        if proposed and isinstance(event.data, TestsJudged) and not event.data.result.passed:
+        if proposed and isinstance(event.data, TestResult) and not event.data.passed:
             return True
     return False
 
@@ -86,6 +86,7 @@ def _seek(context: StepContext) -> RepairsSought:
             FailureKind.BUDGET_EXCEEDED,
             FailureKind.FLAKY_TEST,
             FailureKind.TEST_NOT_FOUND,
+            FailureKind.TEST_SUSPECT,
         ):
             raise
         sought = RepairsSought(by="policy", tests=targets, tried=0, found=0, reason=error.failure.message)
@@ -93,7 +94,7 @@ def _seek(context: StepContext) -> RepairsSought:
     return sought
 
 
-def _appraise(best: Candidate, context: StepContext, targets: Sequence[str]) -> Worth:
+def _appraise(best: Candidate, context: StepContext, targets: Sequence[str]) -> Grade:
     """An estimate of the proof's verdict on the repair."""
     strength = mutation_score(
         context.executor,
@@ -106,4 +107,4 @@ def _appraise(best: Candidate, context: StepContext, targets: Sequence[str]) -> 
         originals={best.path: best.original},
     )
     suite = context.run.baseline.suite if context.run.baseline else "none"
-    return worth(strength, suite, targets, (), best.confidence)
+    return grade(strength, suite, targets, (), best.confidence)

@@ -4,38 +4,45 @@ from __future__ import annotations
 
 import ast
 import json
-import math
 import re
 import textwrap
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from pydantic import ValidationError
 
 from codepilot.agents.roles import Names, Role
 from codepilot.agents.step_conversation import StepConversation
+from codepilot.agents.text_calls import DECODER, TextCall, as_call, sole_object, tagged_calls
 from codepilot.core.areas import outside
 from codepilot.core.contract import Contract, JsonObject
 from codepilot.core.events import State
 from codepilot.models import Reply
 
 PYTHON_TOOL = "python"
-_PYTHON_TAGS = frozenset({"python", "py", "python3"})
+_PYTHON_NAMES = frozenset({"python", "python3", "ipython", "run_python", "execute_python", "run_code", "execute_code"})
+_PYTHON_NAMES |= {"code_interpreter", "python_interpreter"}
+_CODE_NAMES = ("code", "source", "script", "input")
+_PYTHON_TAGS = frozenset({"python", "py", "python3", "tool_code", "ipython"})
 _FENCE = re.compile(r"^([ \t]*)```[ \t]*([\w+-]*)([^\n`]*)$", re.MULTILINE)
 _OPEN, _CLOSE = "<result>", "</result>"
 
 
 @dataclass(frozen=True)
 class Code:
-    """Python to run."""
+    """Python to run. `textual` is true if it was a tool call written as text."""
 
     code: str
+    textual: bool = False
 
 
 @dataclass(frozen=True)
 class Result:
-    """The object that ends the step, not yet validated."""
+    """The object that ends the step, not yet validated. `bare` is true if no tags were around it."""
 
     value: JsonObject
+    bare: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,33 +52,68 @@ class Malformed:
     message: str
 
 
-def read_reply(reply: Reply) -> Code | Result | Malformed:
-    """The one thing a reply asks for."""
+_NEITHER = (
+    "Your reply has neither an action nor a result. Give one ```python block to act,"
+    " or <result>{…}</result> with the JSON object to finish."
+)
+
+
+def read_reply(reply: Reply, functions: Collection[str] = (), *, may_quote: bool = False) -> Code | Result | Malformed:
+    """The one thing a reply asks for. A call may name one of the `functions` in place of the tool.
+
+    With `may_quote`, blocks of code next to the only result are quotations.
+    """
     if reply.stop_reason == "length":
         return Malformed("Your reply was cut off at the length limit and nothing was run. Do less in one reply.")
     if reply.tool_calls:
-        return _from_calls(reply)
-    found, problem = _found_in(reply.text)
+        calls = [TextCall(call.name, call.arguments) for call in reply.tool_calls]
+        return _from_calls(calls, functions)
+    calls, rest = tagged_calls(reply.text)
+    found, problem = _found_in(rest)
     if problem:
         return Malformed(problem)
+    if calls and not found:
+        return _textual(_from_calls(calls, functions))
     if not found:
-        return Malformed(
-            "Your reply has neither an action nor a result. Give one ```python block, or <result>{…}</result>."
-        )
+        return _from_object(reply.text, functions)
+    results = [item for item in found if isinstance(item, Result)]
+    if may_quote and not calls and len(results) == 1:
+        return results[0]
+    found += [Code("")] * len(calls)
     if len(found) > 1:
         kinds = " and ".join("a result" if isinstance(item, Result) else "an action" for item in found[:2])
         return Malformed(f"Your reply has {kinds}, {len(found)} in all, and nothing was run. Give exactly one.")
     return found[0]
 
 
-def _from_calls(reply: Reply) -> Code | Malformed:
-    if len(reply.tool_calls) > 1:
-        return Malformed(f"You made {len(reply.tool_calls)} calls and nothing was run. Make exactly one a turn.")
-    call = reply.tool_calls[0]
-    code = call.arguments.get("code")
-    if call.name != PYTHON_TOOL or not isinstance(code, str) or set(call.arguments) != {"code"}:
-        return Malformed(f"There is one tool, `{PYTHON_TOOL}`, with one string argument, `code`. Nothing was run.")
+def _from_calls(calls: Sequence[TextCall], functions: Collection[str]) -> Code | Malformed:
+    if len(calls) > 1:
+        return Malformed(f"You made {len(calls)} calls and nothing was run. Make exactly one a turn.")
+    name, given = calls[0].name, calls[0].arguments
+    if name in functions and all(each.isidentifier() for each in given):
+        return Code(f"{name}({', '.join(f'{each}={value!r}' for each, value in given.items())})")
+    code = next(iter(given.values()), None)
+    if name not in _PYTHON_NAMES or not isinstance(code, str) or set(given) - set(_CODE_NAMES) or len(given) != 1:
+        had = f"Your call of {name[:50]!r} has {', '.join(given)[:100] or 'no arguments'}."
+        what = (
+            f"There is one tool, `{PYTHON_TOOL}`, with one string argument, `code`. Functions are called in that code."
+        )
+        return Malformed(f"{had} {what} Nothing was run.")
     return Code(code) if code.strip() else Malformed("The `code` of your call is empty.")
+
+
+def _from_object(text: str, functions: Collection[str]) -> Code | Result | Malformed:
+    """The call or the result that the only JSON object of a reply is."""
+    value, problem = sole_object(text)
+    if value is None:
+        return Malformed(problem or _NEITHER)
+    if (call := as_call(value)) is not None:
+        return _textual(_from_calls([call], functions))
+    return Result(value, bare=True)
+
+
+def _textual(read: Code | Malformed) -> Code | Malformed:
+    return replace(read, textual=True) if isinstance(read, Code) else read
 
 
 def _found_in(text: str) -> tuple[list[Code | Result], str]:
@@ -131,25 +173,16 @@ def _result_at(text: str, start: int) -> tuple[JsonObject | None, int, str]:
     lead = re.match(r"\s*(?:```(?:json)?\s*)?", body)
     skipped = lead.end() if lead else 0
     try:
-        value, length = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite).raw_decode(body[skipped:])
+        value, length = DECODER.raw_decode(body[skipped:])
         json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         return None, start, f"The text in {_OPEN} is not JSON: {error}. Give one JSON object, in double quotes."
     if not isinstance(value, dict):
         return None, start, f"The text in {_OPEN} is JSON but not an object: {type(value).__name__}."
-    close = re.match(r"\s*(?:```\s*)?</result>", body[skipped + length :])
+    close = re.match(r"\s*(?:```\s*)?(?:</result>|\Z)", body[skipped + length :])
     if close is None:
         return None, start, f"After the JSON object {_CLOSE} must follow."
     return value, start + skipped + length + close.end(), ""
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-def _finite(digits: str) -> float:
-    value = float(digits)
-    return value if math.isfinite(value) else _no_constant(digits)
 
 
 SHOWN = 20
@@ -167,21 +200,40 @@ class OutOfArea:
 ParsedReply = Code | Result | Malformed | OutOfArea
 
 
-def validate(role: Role, step: StepConversation, names: Names, parsed: Code | Result | Malformed) -> ParsedReply:
-    """The reply, or what is wrong with it: a result that does not fit the schema, or changes forbidden paths."""
+def validate(
+    role: Role, step: StepConversation, names: Names, parsed: Code | Result | Malformed, must_change: bool = False
+) -> ParsedReply:
+    """The reply, or what is wrong with it: a result that does not fit the schema, or changes forbidden paths.
+
+    With `must_change` a result is refused while no file differs from the base, unless it suspects the test.
+    """
     if not isinstance(parsed, Result):
         return parsed
+    inner = parsed.value.get("result")
+    if set(parsed.value) == {"result"} and isinstance(inner, dict) and "result" not in role.fields():
+        parsed = replace(parsed, value=inner)
     try:
         wrong = role.check(accepted(role, step, parsed.value), names)
     except ValidationError as error:
-        wrong = [
-            f"{'.'.join(str(part) for part in problem['loc']) or 'the object'}: {problem['msg']}"
-            for problem in error.errors()
-        ]
+        wrong = [_difference(problem, role) for problem in error.errors()]
     if wrong:
         problems = "\n".join(f"- {one}" for one in wrong)
-        return Malformed(f"The result does not fit:\n{problems}\nCorrect it and give the whole <result> again.")
-    return (_too_far(step) if role.state is State.IMPLEMENT else None) or parsed
+        what = "Your reply is one JSON object, read as your result. It" if parsed.bare else "The result"
+        return Malformed(f"{what} does not fit:\n{problems}\nCorrect it and give the whole <result> again.")
+    must_change = must_change and parsed.value.get("suspect") is None
+    return (_wrong_change(step, must_change) if role.state is State.IMPLEMENT else None) or parsed
+
+
+def _difference(problem: Mapping[str, Any], role: Role) -> str:
+    """What one field should be, and what it is."""
+    where = ".".join(str(part) for part in problem["loc"]) or "the object"
+    fields = role.fields()
+    if problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1:
+        return f"{where}: {problem['msg']}; the fields are {', '.join(fields)}"
+    if problem["type"] == "missing":
+        expected = fields.get(where)
+        return f"{where}: {problem['msg']}" + (f" ({json.dumps(expected)[:200]})" if expected else "")
+    return f"{where}: {problem['msg']}, not {json.dumps(problem['input'], default=str)[:100]}"
 
 
 def accepted(role: Role, step: StepConversation, value: JsonObject) -> Contract:
@@ -189,13 +241,22 @@ def accepted(role: Role, step: StepConversation, value: JsonObject) -> Contract:
     return role.output.model_validate(role.completed(value, step.context))
 
 
-def _too_far(step: StepConversation) -> OutOfArea | None:
-    """The paths that the change touches and the plan does not allow."""
+NOTHING_CHANGED = (
+    "The result is not accepted: no file differs from the base, so what failed still fails. Change the code first (for"
+    " example with edit_file), run the failing tests, then give the <result> again."
+)
+
+
+def _wrong_change(step: StepConversation, must_change: bool) -> OutOfArea | Malformed | None:
+    """That nothing is changed, or the paths that the change touches and the plan does not allow."""
     run, context = step.run, step.context
-    if run.base is None or run.plan is None or not (run.plan.allowed_areas or run.plan.forbidden_areas):
+    areas = run.plan is not None and bool(run.plan.allowed_areas or run.plan.forbidden_areas)
+    if run.base is None or not (areas or must_change):
         return None
-    changes = context.executor.diff(context.workspace, run.base.tree).changes
-    broken = outside(run.plan, (change.path for change in changes))
+    diff = context.executor.diff(context.workspace, run.base.tree)
+    if must_change and not diff.changes and not diff.violations:
+        return Malformed(NOTHING_CHANGED)
+    broken = outside(run.plan, (change.path for change in diff.changes)) if run.plan is not None else {}
     if not broken:
         return None
     listed = "\n".join(f"- {path} ({rule})" for path, rule in list(broken.items())[:SHOWN])

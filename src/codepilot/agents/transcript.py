@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
+from codepilot.core.approval import ApprovalDecided, ApprovalRequested
 from codepilot.core.artifacts import ArtifactRef
 from codepilot.core.contract import JsonObject
 from codepilot.core.events import ContextCondensed, Event, ModelSwitched, StepStarted, TurnFinished, TurnStarted
 from codepilot.core.text import head_and_tail
 from codepilot.executor import CodeResult
-from codepilot.models import Message, ToolCall
+from codepilot.models import Message, ToolCall, steady
 
 FORMAT_ERROR = "format_error"
 ACCEPTED = "accepted"
@@ -24,6 +27,10 @@ _INTERRUPTED = (
     " as the action before left it. Kernel variables were lost; the functions are there again."
 )
 _SWITCHED = "[Another model goes on from here, because {why}. Take another way than before.]"
+_AGAIN = "[The same action gave the same result in turn {number}. Do something else.]"
+_LEFT_OUT = (
+    "[{turns} of your turns are left out here, because the conversation was too long. Files are as they left them.]"
+)
 _RESTARTED = "[The Python process was restarted since: its variables are lost, files are as you left them.]"
 
 
@@ -38,9 +45,16 @@ class Turn:
     result: JsonObject | None = None
     observation: JsonObject | None = None
     node: str = ""
+    asked: Literal["", "open", "answered", "resumed"] = ""
+    """True if a person was asked before the action ran: it runs once when the answer is there."""
     restarted_after: bool = False
     switched_after: str = ""
     """The reason why another model goes on from here, if one does."""
+
+    @property
+    def waits(self) -> bool:
+        """True if the action has not run, because a person was asked before."""
+        return self.observation is None and self.code is not None and self.asked in ("open", "resumed")
 
     @property
     def malformed(self) -> bool:
@@ -76,8 +90,12 @@ def turns_of(history: Sequence[Event], node: str = "") -> tuple[Turn, ...]:
                 turns.append(_turn(number, action))
             case TurnFinished(observation=observation) if turns:
                 turns[-1] = replace(turns[-1], observation=observation)
+            case ApprovalRequested() if turns:
+                turns[-1] = replace(turns[-1], asked="open")
+            case ApprovalDecided() if turns and turns[-1].asked:
+                turns[-1] = replace(turns[-1], asked="answered")
             case StepStarted() if turns:
-                turns[-1] = replace(turns[-1], restarted_after=True)
+                turns[-1] = replace(turns[-1], restarted_after=True, asked=_after_start(turns[-1]))
             case ModelSwitched(reason=reason) if turns:
                 turns[-1] = replace(turns[-1], switched_after=reason)
             case _:
@@ -85,21 +103,53 @@ def turns_of(history: Sequence[Event], node: str = "") -> tuple[Turn, ...]:
     return tuple(turn for turn in turns if turn.node == node)
 
 
-def condensed_in(history: Sequence[Event]) -> frozenset[int]:
-    """The turns whose observations are shown in short."""
-    return frozenset(turn for event in history if isinstance(event.data, ContextCondensed) for turn in event.data.turns)
+def _after_start(turn: Turn) -> Literal["", "open", "answered", "resumed"]:
+    """An action that waited for an answer runs when the step goes on; one that was at work then was interrupted."""
+    if turn.observation is not None:
+        return ""
+    return {"open": "open", "answered": "resumed"}.get(turn.asked, "")  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Shortened:
+    """The turns whose observations are shown in short, and those that are left out."""
+
+    turns: frozenset[int] = frozenset()
+    left_out: frozenset[int] = frozenset()
+
+    def with_(self, turns: Collection[int] = (), left_out: Collection[int] = ()) -> Shortened:
+        return Shortened(self.turns | set(turns), self.left_out | set(left_out))
+
+
+def shortened_in(history: Sequence[Event]) -> Shortened:
+    """What was shortened in this step so far."""
+    found = Shortened()
+    for event in history:
+        if isinstance(event.data, ContextCondensed):
+            found = found.with_(event.data.turns, event.data.left_out)
+    return found
 
 
 def conversation(
-    opening: Sequence[Message], turns: Sequence[Turn], turn_limit: int, condensed: Collection[int] = ()
+    opening: Sequence[Message], turns: Sequence[Turn], turn_limit: int, shortened: Shortened | None = None
 ) -> tuple[Message, ...]:
     """The messages of the next request: the opening, then each turn's reply and observation."""
+    shortened = shortened or Shortened()
     messages = list(opening)
+    gone = len(shortened.left_out & {turn.number for turn in turns})
+    if gone and messages:
+        note = _LEFT_OUT.format(turns=gone)
+        messages[-1] = messages[-1].model_copy(update={"content": f"{messages[-1].content}\n\n{note}"})
+    seen_before: dict[tuple[str, str], int] = {}
     for turn in turns:
+        if turn.number in shortened.left_out:
+            continue
         messages.append(Message(role="assistant", content=turn.reply, tool_calls=turn.tool_calls))
         left = turn_limit - turn.number
         note = f"\n[{left} turn{'' if left == 1 else 's'} left; end with a <result>.]" if left <= LAST_TURNS else ""
-        seen = turn.condensed if turn.number in condensed else turn.observed
+        seen = turn.condensed if turn.number in shortened.turns else turn.observed
+        first = seen_before.setdefault((turn.code or turn.reply, steady(turn.observed)), turn.number)
+        note = f"\n{_AGAIN.format(number=first)}{note}" if first != turn.number and turn.code else note
         text = f"Observation:\n{seen}{note}"
         if not turn.tool_calls:
             messages.append(Message(role="user", content=text))
@@ -113,7 +163,7 @@ def observation_of(result: CodeResult) -> JsonObject:
     """The observation of a result: bounded, and equal for equal runs."""
     seen: JsonObject = {"status": result.status}
     for name, (text, limit) in _texts(result).items():
-        seen[name] = bounded(text, limit)
+        seen[name] = bounded(_without_noise(text), limit)
     if result.limit:
         seen["limit"] = result.limit
     if result.exit_code is not None:
@@ -121,6 +171,14 @@ def observation_of(result: CodeResult) -> JsonObject:
     if result.kernel_restarted:
         seen["kernel_restarted"] = True
     return seen
+
+
+_NOISE = re.compile(r"(?<=<action) \d+(?=>)|(?<= at )0x[0-9a-f]{6,16}\b|(?<= in )\d+\.\d\d+s\b")
+
+
+def _without_noise(text: str) -> str:
+    """The text without the numbers that differ each time: of the action, of an object's address, of a test's time."""
+    return _NOISE.sub(lambda match: "" if match[0].startswith(" ") else "…", text)
 
 
 def too_long(result: CodeResult) -> str:
@@ -172,6 +230,8 @@ def _turn(number: int, action: JsonObject) -> Turn:
 
 def _shown(observation: JsonObject) -> str:
     parts = [str(observation["message"]) if "message" in observation else f"[{observation.get('status')}]"]
+    if isinstance(changed := observation.get("changed"), list):
+        parts[0] += f" no output; files changed: {', '.join(str(path) for path in changed) or 'none'}"
     if "limit" in observation:
         parts.append(f"[stopped by the limit: {observation['limit']}]")
     for name in ("stdout", "stderr", "value"):

@@ -21,7 +21,7 @@ from codepilot.core.task import Capability
 from codepilot.skills import score_patch_quality
 
 
-def _shows(parts: Mapping[str, Callable[[StepContext], str]]) -> Callable[[StepContext], Sections]:
+def shows(parts: Mapping[str, Callable[[StepContext], str]]) -> Callable[[StepContext], Sections]:
     """Prompt sections by title."""
     return lambda context: {title: section(context) for title, section in parts.items()}
 
@@ -33,20 +33,22 @@ REPO_MAPPER = Role(
     temperature=0.2,
     max_tokens=2048,
     template=Path(__file__).with_name("repo_mapper.md"),
-    inputs=_shows(
+    inputs=shows(
         {
             "Project": sections.project,
+            "Known about this repository": sections.quirks,
             "Failing tests": sections.red_tests,
             "Failures so far": sections.failures,
             "The map so far": sections.repository,
         }
     ),
     state=State.MAP_REPO,
+    quirks=True,
     outline_tokens=2000,
 )
 
 
-def _planner_check(made: Contract, names: Names) -> list[str]:
+def planner_check(made: Contract, names: Names) -> list[str]:
     """Reject nodes and areas that cannot be carried out."""
     wrong = []
     for node in made.nodes if isinstance(made, Plan) else ():
@@ -71,22 +73,26 @@ PLANNER = Role(
     temperature=0.3,
     max_tokens=2048,
     template=Path(__file__).with_name("planner.md"),
-    inputs=_shows(
+    inputs=shows(
         {
             "Constraints": sections.constraints,
             "Repository": sections.repository,
+            "Known about this repository": sections.quirks,
             "Failing tests": sections.failing_tests,
             "Similar tasks before": sections.memories,
             "Failures so far": sections.failures,
             "Changes that did not hold, and what came of them": sections.red_cycles,
             "Last reflection": sections.reflection,
+            "Parts that are done and stay": sections.parts_that_stay,
         }
     ),
     state=State.PLAN,
     outline_tokens=1500,
     context_tokens=6000,
     recalls="pattern",
-    check=_planner_check,
+    quirks=True,
+    given=("critique",),
+    check=planner_check,
 )
 
 
@@ -97,10 +103,11 @@ IMPLEMENTER = Role(
     temperature=0.2,
     max_tokens=4096,
     template=Path(__file__).with_name("implementer.md"),
-    inputs=_shows(
+    inputs=shows(
         {
             "Constraints": sections.constraints,
             "Repository": sections.repository,
+            "Known about this repository": sections.quirks,
             "Plan": sections.plan,
             "Areas": sections.areas,
             "Failing tests": sections.failing_tests,
@@ -112,6 +119,7 @@ IMPLEMENTER = Role(
         }
     ),
     state=State.IMPLEMENT,
+    quirks=True,
     context_tokens=6000,
     capability=Capability.FULL_SHELL,
     given=("diff", "touched_files", "alternatives", "searched"),
@@ -135,22 +143,26 @@ TEST_WRITER = Role(
     temperature=0.3,
     max_tokens=4096,
     template=Path(__file__).with_name("test_writer.md"),
-    inputs=_shows(
+    inputs=shows(
         {
             "Constraints": sections.constraints,
+            "Known about this repository": sections.quirks,
             "Where tests are": sections.test_places,
             "What must hold": sections.criteria,
             "Failing tests before": sections.failing_tests,
         }
     ),
     capability=Capability.WRITE_AND_RUN_TESTS,
+    quirks=True,
 )
 
 
 def _reflector_filled(context: StepContext) -> JsonObject:
     """References to the similar failures in the prompt."""
     similar: list[JsonValue] = [
-        {"run_id": one.run_id, "seq": one.seq, "similarity": one.similarity} for one in context.recalled
+        {"run_id": one.run_id, "seq": one.seq, "similarity": one.similarity}
+        for one in context.recalled
+        if one.memory.kind == "failure"
     ]
     return {"similar_failures": similar} if similar else {}
 
@@ -162,12 +174,13 @@ REFLECTOR = Role(
     temperature=0.2,
     max_tokens=2048,
     template=Path(__file__).with_name("reflector.md"),
-    inputs=_shows(
+    inputs=shows(
         {
             "Plan": sections.plan,
             "Failing tests before": sections.failing_tests,
             "The change": sections.proposal,
             "Its result": sections.last_result,
+            "Known about this repository": sections.quirks,
             "Similar failures before": sections.memories,
             "Failures so far": sections.failures,
         }
@@ -175,6 +188,7 @@ REFLECTOR = Role(
     state=State.REFLECT,
     capability=Capability.WRITE_AND_RUN_TESTS,
     recalls="failure",
+    quirks=True,
     given=("similar_failures",),
     filled=_reflector_filled,
 )
@@ -204,7 +218,7 @@ REVIEWER = Role(
     temperature=0.2,
     max_tokens=2048,
     template=Path(__file__).with_name("reviewer.md"),
-    inputs=_shows(
+    inputs=shows(
         {
             "Constraints": sections.constraints,
             "Plan": sections.plan,

@@ -6,11 +6,12 @@ from itertools import groupby
 
 from codepilot.agents.protocol import StepContext
 from codepilot.agents.transcript import bounded
-from codepilot.context import quoted
+from codepilot.context import listed_quirks, quoted
 from codepilot.core.artifacts import TestResult
 from codepilot.core.contract import Contract
-from codepilot.core.events import PatchProposed, TestsJudged
+from codepilot.core.events import PatchProposed
 from codepilot.core.plan import NodeStatus, with_status
+from codepilot.core.replan import staying_parts
 
 MAX_SECTION = 12_000
 MAX_TRACE = 3_000
@@ -20,7 +21,8 @@ MAX_CYCLES = 8
 
 def constraints(context: StepContext) -> str:
     task = context.run.task
-    lines = [*task.constraints, task.evaluation.acceptance_hint]
+    alters = f"you may edit or remove these existing tests, and no others: {', '.join(task.alters)}"
+    lines = [*task.constraints, alters if task.alters else "", task.evaluation.acceptance_hint]
     return "\n".join(f"- {line}" for line in lines if line)
 
 
@@ -64,6 +66,14 @@ def plan(context: StepContext) -> str:
     return "" if made is None else written(with_status(made, NodeStatus.PENDING))
 
 
+def parts_that_stay(context: StepContext) -> str:
+    """The succeeded parts that a new plan is built around."""
+    run = context.run
+    titles = {node.id: node.title for node in run.plan.nodes} if run.plan is not None else {}
+    files = {child.node: child.joined.touched_files for child in run.children if child.joined is not None}
+    return "\n".join(f"- {node}: {titles[node]} ({', '.join(files[node]) or 'no file'})" for node in staying_parts(run))
+
+
 def last_result(context: StepContext) -> str:
     result = context.run.test_result
     if result is None:
@@ -87,7 +97,7 @@ def red_cycles(context: StepContext) -> str:
         match event.data:
             case PatchProposed(patch=patch):
                 diff = patch.diff
-            case TestsJudged(result=result) if not result.passed:
+            case TestResult() as result if not result.passed:
                 failing = dict.fromkeys((*result.failed_tests_after, *result.regressions))
                 lines = [f"## Change {len(parts) + 1}", bounded(diff, MAX_SECTION // 3)]
                 lines += [f"failing: {', '.join(list(failing)[:20])}", _log_tail(result)]
@@ -113,7 +123,12 @@ def failures(context: StepContext) -> str:
 
 def memories(context: StepContext) -> str:
     """Similar cases that other runs recorded."""
-    return quoted(context.recalled)
+    return quoted(one for one in context.recalled if one.memory.kind != "quirk")
+
+
+def quirks(context: StepContext) -> str:
+    """What people and earlier runs know of the repository."""
+    return listed_quirks(context.recalled)
 
 
 def proposal(context: StepContext) -> str:

@@ -1,0 +1,1 @@
+"""Coding agents that are programs of their own, run inside the sandbox: an adapter a dialect."""
