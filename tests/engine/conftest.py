@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from engine_kit import checkout, runtime
 
-from codepilot.engine import finalize
+from codepilot.engine.change import finalize
 from codepilot.repair import MutationScore
 from codepilot.telemetry import METRICS
 
@@ -13,12 +13,11 @@ __all__ = ["checkout", "runtime"]
 
 
 @pytest.fixture(autouse=True, scope="module")
-def mutation_score(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A fixed mutation score: measuring one is a fifth of a small run. A module with `MEASURES_TESTS` measures it."""
+def mutation_score() -> Iterator[None]:
+    """A fixed mutation score: measuring one is a fifth of a small run."""
     with pytest.MonkeyPatch.context() as patched:
-        if not hasattr(request.module, "MEASURES_TESTS"):
-            strong = MutationScore(mutants=6, killed=6, score=1.0, near=2, near_killed=2)
-            patched.setattr(finalize, "mutation_score", lambda *_, **__: strong)
+        strong = MutationScore(mutants=6, killed=6, score=1.0, near=2, near_killed=2)
+        patched.setattr(finalize, "mutation_score", lambda *_, **__: strong)
         yield
 
 

@@ -16,7 +16,7 @@ from codepilot.engine import Runtime, Worker
 from codepilot.models import Message, ScriptedModel
 from configured import configured
 
-SAID = {"RepoMapper": [MAP], "Planner": [PLAN], "Implementer": [RIGHT, DONE], "Reviewer": [APPROVE]}
+REPLIES = {"RepoMapper": [MAP], "Planner": [PLAN], "Implementer": [RIGHT, DONE], "Reviewer": [APPROVE]}
 
 BY_AGENT = (State.MAP_REPO, State.PLAN, State.IMPLEMENT, State.REVIEW)
 """Here it dies in the middle of an action."""
@@ -41,11 +41,11 @@ def main(home: str, run_id: str, graves: Path) -> None:
 
 
 def reply(messages: Sequence[Message]) -> str:
-    """What the role says next, by what it has said so far and was not interrupted in."""
+    """The role's next reply, by the replies that it gave without an interruption."""
     role = messages[0].content.partition("You are the ")[2].partition(".")[0]
     answers = [message.content for message in messages[2:] if message.role == "user"]
     done = sum("interrupted" not in answer for answer in answers)
-    return SAID[role][min(done, len(SAID[role]) - 1)]
+    return REPLIES[role][min(done, len(REPLIES[role]) - 1)]
 
 
 if __name__ == "__main__":

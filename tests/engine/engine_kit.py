@@ -112,10 +112,10 @@ class EditingAgent:
 
 def until(*replies: str | Reply, before: Mapping[int, Callable[[], None]] | None = None, **model: int) -> ScriptedModel:
     """A model that says this and no more: the run ends there. Before some replies something may happen."""
-    said = iter(enumerate(replies))
+    output = iter(enumerate(replies))
 
     def reply(messages: object) -> str | Reply:
-        for number, text in said:
+        for number, text in output:
             (before or {}).get(number, lambda: None)()
             return text
         raise CodePilotError(FailureKind.MODEL_REFUSED, "there is no more to be seen")

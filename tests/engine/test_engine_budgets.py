@@ -35,15 +35,15 @@ class TwoLives:
         self._stop = stop
         self.left: list[float] = []
 
-    def perform(self, role: State, desk: StepContext) -> PatchCandidate:
-        self.left.append(desk.seconds_left())
+    def perform(self, role: State, context: StepContext) -> PatchCandidate:
+        self.left.append(context.seconds_left())
         if len(self.left) > 1:
             raise CodePilotError(FailureKind.MODEL_REFUSED, "That was all.")
         time.sleep(WORKED_SEC)
         seen = SearchProgressed(position=1, tried=1, plausible=0)
-        desk.record(EventDraft(type=EventType.SEARCH_PROGRESSED, data=seen))
+        context.record(EventDraft(type=EventType.SEARCH_PROGRESSED, data=seen))
         self._stop()
-        desk.raise_if_stopped()
+        context.raise_if_stopped()
         raise AssertionError("the step was to stop at its safe point")
 
 
@@ -83,19 +83,23 @@ class AlwaysWrong:
     needs = Capability.WRITE_WITH_DIFF
     languages = None
 
-    def perform(self, role: State, desk: StepContext) -> PatchCandidate:
-        if desk.run.spent.iterations > len(ERRORS):
+    def __init__(self, breaks: str = "    return width + height") -> None:
+        self._breaks = breaks
+
+    def perform(self, role: State, context: StepContext) -> PatchCandidate:
+        if context.run.spent.iterations > len(ERRORS):
             raise CodePilotError(FailureKind.MODEL_REFUSED, "That was all.")
-        error = ERRORS[desk.run.spent.iterations - 1]
-        write_file(desk, "shapes.py", CODE.replace("return width + height", f"raise {error}", 1).encode())
+        error = ERRORS[context.run.spent.iterations - 1]
+        write_file(context, "shapes.py", CODE.replace(self._breaks, f"    raise {error}\n{self._breaks}").encode())
         return PatchCandidate(diff="", touched_files=("shapes.py",), rationale="another try")
 
 
+@pytest.mark.slow
 def test_new_code_is_warned_of_its_last_iterations(runtime: Runtime, checkout: Path) -> None:
     task = make_task(Request(repo=str(checkout), tests=("test_shapes.ShapesTest.test_area",)), CHEAP)
     building = task.model_copy(update={"kind": TaskKind.BUILD, "budget": PIPELINES[TaskKind.BUILD].budget})
     run = submit(runtime, building)
-    agent = AlwaysWrong()
+    agent = AlwaysWrong(breaks="    return")
     ended = Worker(runtime, agent_for=lambda task: agent).drive(run.run_id)
     events = runtime.store.events(run.run_id)
     (warned,) = [event for event in events if isinstance(event.data, BudgetWarned)]

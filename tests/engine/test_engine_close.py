@@ -92,7 +92,7 @@ def test_several_may_fetch_a_bundle_at_the_same_time(runtime: Runtime, aborted: 
     def fetch() -> None:
         try:
             fetch_bundle(run, events, runtime)
-        except BaseException as error:  # noqa: BLE001 - told below
+        except BaseException as error:  # noqa: BLE001 - reported below
             failures.append(error)
 
     threads = [threading.Thread(target=fetch) for _ in range(8)]

@@ -57,8 +57,7 @@ def test_a_nested_git_directory_is_a_violation_and_the_third_ends_the_run(runtim
     plant = code(
         "import os\nos.makedirs('sub/.git')\nwrite_file('sub/.git/config', '[core]\\nfsmonitor = touch /tmp/owned')"
     )
-    thought = result(root_cause="none", fix_hypothesis="none")
-    replies = iter([MAP, PLAN, *[plant, DONE, thought] * 5])
+    replies = iter([MAP, PLAN, *[plant, DONE] * 5])
     run, events = drive(runtime, checkout, ScriptedModel(lambda messages: next(replies)))
     assert run.state is State.FAILED
     assert run.failure is not None

@@ -17,7 +17,7 @@ from codepilot.core.events import DependencyDegraded, Event, EventType, State
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
 from codepilot.engine import Request, Runtime, Worker, apply_run, commit_run, fork_run, make_task, report_run, submit
-from codepilot.engine.commit import commit_change
+from codepilot.engine.change.commit import commit_change
 from codepilot.models import ScriptedModel
 from codepilot.workspace import ObjectStore
 from configured import configured
@@ -50,6 +50,7 @@ def shared(tmp_path: Path, postgres: PostgresServer, monkeypatch: pytest.MonkeyP
         yield opened
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_around_its_commit_makes_one_and_records_it_once(
     shared: Runtime, checkout: Path, tmp_path: Path
 ) -> None:
@@ -76,9 +77,9 @@ def test_a_run_that_is_killed_around_its_commit_makes_one_and_records_it_once(
     assert git(checkout, "status", "--porcelain") == ""
     proof = next(event for event in events if event.type is EventType.PROOF_RECORDED)
     assert git(checkout, "show", "-s", "--format=%at", branch) == str(proof.at // 1_000_000)
-    told = git(checkout, "show", "-s", "--format=%B", branch).splitlines()
-    assert told[0] == "Make test_shapes.ShapesTest.test_area pass"
-    assert f"Run: {run.run_id}" in told
+    reported = git(checkout, "show", "-s", "--format=%B", branch).splitlines()
+    assert reported[0] == "Make test_shapes.ShapesTest.test_area pass"
+    assert f"Run: {run.run_id}" in reported
     assert report_run(ended, events, runtime.home).commit == ended.committed
     _a_fork_has_a_commit_of_its_own(runtime, checkout, ended.committed, run.run_id)
 

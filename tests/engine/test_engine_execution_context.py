@@ -128,7 +128,7 @@ def test_a_workspace_whose_lock_file_is_gone_is_removed_with_its_parts(runtime: 
 def test_a_workspace_is_taken_only_after_the_sandbox_is_on_record(
     runtime: Runtime, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever ends a run without one looks for no workspace."""
+    """Anyone who ends a run without one looks for no workspace."""
     on_record = []
     take = WorkspaceLease.take
 

@@ -67,8 +67,8 @@ def test_a_fork_of_a_finished_run_ends_well(
     assert run.proposal is not None
     assert old.proposal is not None
     assert run.proposal.patch.diff == old.proposal.patch.diff
-    told = runtime.store.events(run.run_id)
-    assert [event.type for event in told].count(EventType.BUNDLE_WRITTEN) == 1
+    reported = runtime.store.events(run.run_id)
+    assert [event.type for event in reported].count(EventType.BUNDLE_WRITTEN) == 1
     assert run.bundle == str(runtime.home.bundles / run.run_id), "it has a bundle of its own"
     assert runtime.store.events(old.run_id) == events, "the old run is not touched"
     assert list(runtime.home.workspaces.iterdir()) == []
@@ -86,8 +86,8 @@ def test_what_cannot_be_forked_is_refused_with_a_way_out(finished: tuple[Runtime
     runtime, old, events = finished
     known = len(runtime.store.history())
     end = place(events, EventType.RUN_FINISHED)
-    for at, told in ((0, "There is no event 0"), (999, "There is no event 999"), (end, f"Event {end - 1}")):
-        with pytest.raises(CodePilotError, match=told) as refused:
+    for at, reported in ((0, "There is no event 0"), (999, "There is no event 999"), (end, f"Event {end - 1}")):
+        with pytest.raises(CodePilotError, match=reported) as refused:
             fork_run(runtime, old.run_id, at)
         assert refused.value.kind is FailureKind.INVALID_SPEC
         assert "show RUN --events" in refused.value.failure.next_action

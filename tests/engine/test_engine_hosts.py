@@ -63,16 +63,16 @@ def test_where_there_is_no_sandbox_nothing_is_run_and_the_run_says_what_to_insta
         timeout=90,
     )
     assert done.returncode == 4, done.stdout + done.stderr
-    told = json.loads(done.stdout)
-    assert told["status"] == "FAILED"
-    assert told["failure"]["kind"] == "sandbox_unavailable"
+    reported = json.loads(done.stdout)
+    assert reported["status"] == "FAILED"
+    assert reported["failure"]["kind"] == "sandbox_unavailable"
     for level in ("bubblewrap: the sandbox could not be set up: refused", "landlock: this kernel has no Landlock"):
-        assert level in told["failure"]["message"]
-    assert "apt install bubblewrap" in told["failure"]["next_action"]
+        assert level in reported["failure"]["message"]
+    assert "apt install bubblewrap" in reported["failure"]["next_action"]
     assert not trace.exists()
     (checkout / "test_trace.py").unlink()
-    resume(runtime, told["run_id"])
-    here = Worker(runtime, agent_for=lambda task: CodeActAgent(until())).drive(told["run_id"])
+    resume(runtime, reported["run_id"])
+    here = Worker(runtime, agent_for=lambda task: CodeActAgent(until())).drive(reported["run_id"])
     assert (here.sandbox_level, here.baseline is not None) == (choose("best").level, True), "it goes on where one is"
 
 
@@ -98,6 +98,7 @@ while ended == -signal.SIGKILL:
 """Workers, one after another, of which each is killed by what the model's client does."""
 
 
+@pytest.mark.slow
 def test_a_step_that_kills_every_worker_ends_the_run_at_the_tenth(runtime: Runtime, checkout: Path) -> None:
     run = submit(runtime, make_task(Request(repo=str(checkout)), configured()))
     command = [sys.executable, "-c", _ALWAYS_DIES, str(runtime.home.path), run.run_id]

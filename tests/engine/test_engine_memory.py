@@ -35,14 +35,15 @@ from codepilot.core.events import (
     DependencyDegraded,
     Event,
     EventType,
-    FollowUpProposed,
     State,
 )
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.memory import MAX_TEXT, FailureMemory, MemoryRecalled, MemoryRecorded, MemorySettings, PatternMemory
 from codepilot.core.run import Run
+from codepilot.core.task import FollowUp
 from codepilot.engine import Request, Runtime, Worker, fork_run, make_task, submit
 from codepilot.models import ReplayModel, ScriptedModel, exchanges
+from codepilot.store import Store
 from configured import configured
 from servers import PostgresServer
 
@@ -133,7 +134,7 @@ def test_it_is_learnt_once_in_a_run_whatever_becomes_of_the_step(
     events = runtime.store.events(run.run_id)
     assert [one.memory.kind for one in learnt(events)] == ["failure", "pattern"]
     assert [len(runtime.store.memories(kind)) for kind in ("failure", "pattern")] == [1, 1]  # type: ignore[arg-type]
-    proposed = [event.data.follow_up for event in events if isinstance(event.data, FollowUpProposed)]
+    proposed = [event.data for event in events if isinstance(event.data, FollowUp)]
     assert proposed and len(set(map(canonical_json, proposed))) == len(proposed)
     runtime.store.check(run.run_id)
 
@@ -149,9 +150,9 @@ def test_what_is_kept_is_short_and_without_secrets(
     runtime: Runtime, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOP_API_KEY", "very-secret-4711")
-    told = result(rationale=f"as very-secret-4711 and sk-{'a1' * 20} say {'x' * 5_000}", confidence=0.9)
+    reported = result(rationale=f"as very-secret-4711 and sk-{'a1' * 20} say {'x' * 5_000}", confidence=0.9)
     prompt = f"Areas, with very-secret-4711 {'long ' * 1_000}"
-    _, events = drive(runtime, checkout, until(MAP, PLAN, RIGHT, told, APPROVE), prompt=prompt)
+    _, events = drive(runtime, checkout, until(MAP, PLAN, RIGHT, reported, APPROVE), prompt=prompt)
     kept = learnt(events)
     assert len(kept) == 2
     for one in kept:
@@ -170,36 +171,41 @@ SHOWN = "# Similar tasks before"
 
 
 def recalled(events: list[Event]) -> list[MemoryRecalled]:
+    """Where something was found."""
+    return [one for one in asked(events) if one.found]
+
+
+def asked(events: list[Event]) -> list[MemoryRecalled]:
     return [event.data for event in events if isinstance(event.data, MemoryRecalled)]
 
 
-def told(model: ScriptedModel, role: str) -> str:
-    """What the role was told when it was asked first."""
+def reported(model: ScriptedModel, role: str) -> str:
+    """What the role was shown when it was asked first."""
     return next(one[1].content for one in model.requests if f"You are the {role}." in one[0].content)
 
 
 def shown(runtime: Runtime, checkout: Path, memory: MemorySettings | None = None) -> str:
-    """What the Planner of a run is told; the run ends there."""
+    """What the Planner of a run is shown; the run ends there."""
     model = until(MAP)
     task = make_task(Request(repo=str(checkout), prompt=PROMPT), CHEAP)
     run = submit(runtime, task.model_copy(update={"memory": memory or task.memory}))
     ended = Worker(runtime, agent_for=lambda task: CodeActAgent(model)).drive(run.run_id)
     assert ended.failure is not None
     assert ended.failure.kind is FailureKind.MODEL_REFUSED
-    return told(model, "Planner")
+    return reported(model, "Planner")
 
 
 def test_a_planner_is_shown_what_was_done_for_a_similar_task(first: First, later: Runtime) -> None:
-    assert SHOWN not in told(first.model, "Planner")
+    assert SHOWN not in reported(first.model, "Planner")
     assert recalled(first.events) == []
     model = until(MAP, PLAN)
     _, events = drive(later, first.checkout, model, prompt=PROMPT)
     (one,) = recalled(events)
     assert (one.kind, [found.run_id for found in one.found]) == ("pattern", [first.run.run_id])
-    planner = told(model, "Planner")
+    planner = reported(model, "Planner")
     assert SHOWN in planner
     assert '"solution": "multiply width and height"' in planner
-    assert "Similar" not in told(model, "Implementer")
+    assert "Similar" not in reported(model, "Implementer")
 
 
 def test_a_reflector_is_shown_similar_failures_and_says_which(first: First, later: Runtime) -> None:
@@ -207,8 +213,8 @@ def test_a_reflector_is_shown_similar_failures_and_says_which(first: First, late
     run, events = drive(later, first.checkout, model, prompt="Something else entirely")
     (one,) = recalled(events)
     assert one.kind == "failure"
-    assert "# Similar failures before" in told(model, "Reflector")
-    assert '"message": "7 != 12"' in told(model, "Reflector")
+    assert "# Similar failures before" in reported(model, "Reflector")
+    assert '"message": "7 != 12"' in reported(model, "Reflector")
     assert run.reflection is not None
     assert run.reflection.similar_failures == (
         {"run_id": first.run.run_id, "seq": one.found[0].seq, "similarity": one.found[0].similarity},
@@ -254,7 +260,7 @@ def test_a_replay_is_shown_what_the_recording_was(runtime: Runtime, checkout: Pa
     for old, recording in recordings:
         run, events = drive(runtime, checkout, ReplayModel(exchanges(recording)))
         assert run.plan == old.plan is not None
-        assert run.failure == old.failure, "it was told what the recorded run was, up to its end"
+        assert run.failure == old.failure, "it was shown what the recorded run was, up to its end"
         assert recalled(events) == recalled(recording)
 
 
@@ -303,10 +309,10 @@ def test_a_run_goes_on_without_a_memory_that_is_gone(either: tuple[Runtime, str]
     model, events = worked(runtime, checkout)
     assert [one.dependency for one in degraded(events)] == ["memory", "memory"]
     assert [one.consequence for one in degraded(events)] == [
-        "the Planner is shown nothing of earlier runs",
+        "the RepoMapper is shown nothing of earlier runs",
         "later runs learn nothing from this one",
     ]
-    assert SHOWN not in told(model, "Planner")
+    assert SHOWN not in reported(model, "Planner")
     assert learnt(events) == []
     sql(place, "ALTER TABLE lost RENAME TO memories")
     assert runtime.store.check_all() == {}
@@ -316,6 +322,7 @@ def test_a_memory_that_somebody_has_locked_is_waited_for_for_seconds_only(
     tmp_path: Path, checkout: Path, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CODEPILOT_PROJECT_RUNNER", "unittest")
+    monkeypatch.setitem(Store.memories.__kwdefaults__, "timeout_sec", 1.0)
     place = postgres.database()
     with Runtime.open(configured({"CODEPILOT_HOME": str(tmp_path / "home")}, store=place)) as runtime:
         engine = create_engine(place, poolclass=NullPool)
@@ -324,11 +331,11 @@ def test_a_memory_that_somebody_has_locked_is_waited_for_for_seconds_only(
             model, events = worked(runtime, checkout)
         assert [one.dependency for one in degraded(events)] == ["memory", "memory"]
         assert all(one.failure.kind is FailureKind.STORE_UNAVAILABLE for one in degraded(events))
-        assert SHOWN not in told(model, "Planner")
+        assert SHOWN not in reported(model, "Planner")
         for event in events:
             if isinstance(event.data, DependencyDegraded):
                 waited = event.at - events[event.seq - 2].at
-                assert 4_500_000 < waited < 25_000_000, "the lock alone would have been waited for for a minute"
+                assert 900_000 < waited < 25_000_000, "the lock alone would have been waited for for a minute"
         assert runtime.store.check_all() == {}
 
 
@@ -336,7 +343,7 @@ def test_memory_can_be_turned_off(first: First, later: Runtime) -> None:
     assert SHOWN in shown(later, first.checkout)
     model, events = worked(later, first.checkout, MemorySettings(enabled=False))
     assert learnt(events) == []
-    assert SHOWN not in told(model, "Planner")
+    assert SHOWN not in reported(model, "Planner")
     assert len(later.store.memories("pattern")) == 1
 
 

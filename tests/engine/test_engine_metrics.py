@@ -44,7 +44,7 @@ def test_a_step_that_is_tried_again_is_a_retry_of_its_role(runtime: Runtime, che
     def lost() -> None:
         raise CodePilotError(FailureKind.EXECUTOR_LOST, "it is gone")
 
-    run, events = drive(runtime, checkout, until(MAP, PLAN, "never said", RIGHT, DONE, APPROVE, before={2: lost}))
+    run, events = drive(runtime, checkout, until(MAP, PLAN, "never sent", RIGHT, DONE, APPROVE, before={2: lost}))
     assert run.state is State.DONE
     assert named(counted(), "codepilot_step_retries_total") == {'{role="IMPLEMENT"}': 1}
     steps = named(counted(), "codepilot_step_duration_seconds_count")
@@ -74,22 +74,22 @@ def test_a_return_to_the_planner_is_a_backtrack_and_nothing_else_is(
 def test_every_refusal_and_every_call_is_counted_by_its_kind(
     runtime: Runtime, checkout: Path, counted: Counted
 ) -> None:
-    push = code("try:\n    run_command(['git', 'push'])\nexcept Exception:\n    pass")
+    push = code("try:\n    run_command(['sudo', 'ls'])\nexcept Exception:\n    pass")
     plant = code("import os\nos.makedirs('sub/.git')")
     tidy = code("os.rmdir('sub/.git')")
     _, events = drive(runtime, checkout, until(MAP, PLAN, push, plant, tidy, RIGHT))
     violations = named(counted(), "codepilot_sandbox_violations_total")
-    assert violations == told(events, GuardrailBlocked, lambda one: [f'{{violation_type="{one.rule}"}}'])
+    assert violations == reported(events, GuardrailBlocked, lambda one: [f'{{violation_type="{one.rule}"}}'])
     assert violations['{violation_type="nested_git"}'] == 1 and sum(violations.values()) == 2
     calls = named(counted(), "codepilot_tool_calls_total")
-    assert calls == told(
+    assert calls == reported(
         events, TurnFinished, lambda one: [f'{{status="{call.status}",tool="{call.skill}"}}' for call in one.calls]
     )
     assert calls['{status="success",tool="read_file"}'] == 2 and calls['{status="success",tool="write_file"}'] == 1
     assert sum(value for name, value in calls.items() if "run_command" in name and "success" not in name) == 1
 
 
-def told(events: list[Event], kind: type, labels: Callable[..., list[str]]) -> dict[str, float]:
+def reported(events: list[Event], kind: type, labels: Callable[..., list[str]]) -> dict[str, float]:
     """What the log says of the same."""
     return dict(Counter(label for event in events if isinstance(event.data, kind) for label in labels(event.data)))
 
@@ -118,7 +118,7 @@ def test_the_share_of_first_changes_that_held_is_that_of_runs_that_came_to_somet
         data = RunFinished(state=state)
         event = Event(type=EventType.RUN_FINISHED, data=data, event_id="e", seq=2, run_id=run.run_id, at=run.created_at)
         count(run, [event])
-        return samples()["codepilot_pass_at_1_ratio"]
+        return samples()['codepilot_pass_at_1_ratio{set="runs"}']
 
     held = ends(State.DONE)
     assert held > 0

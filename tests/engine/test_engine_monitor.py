@@ -74,14 +74,18 @@ def test_a_step_that_ended_while_it_was_looked_at_interrupts_nothing(
 
     monkeypatch.setattr(store.queue, "held_claims", standing)
     started = begun(store)
-    with watched(store, step_of(store, started, interrupted)):
-        assert looking.wait(10)
-    written = store.commit(started.claim, lambda run: decide(run, Succeeded(), run.updated_at), claim_next=True)
-    events, following = written.events, written.claimed
-    assert events[0].type is EventType.STEP_SUCCEEDED
-    assert following is not None
-    over.set()
-    assert not interrupted.wait(1.0)
+    with StepMonitor(store, started.claim.worker) as monitor:
+        monitor.hold(started.claim)
+        with monitor.watching(step_of(store, started, interrupted)):
+            assert looking.wait(10)
+        written = store.commit(started.claim, lambda run: decide(run, Succeeded(), run.updated_at), claim_next=True)
+        events, following = written.events, written.claimed
+        assert events[0].type is EventType.STEP_SUCCEEDED
+        assert following is not None
+        monitor.hold(following.claim)
+        over.set()
+        assert not interrupted.wait(1.0)
+        monitor.let_go()
 
 
 def test_a_spent_budget_is_noticed_while_the_store_is_away(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,10 +157,10 @@ def test_a_step_that_is_stuck_is_not_waited_for(runtime: Runtime, monkeypatch: p
             assert at_it.wait(60)
             cancel(runtime, run_id)
             assert ended(runtime, run_id).state is State.ABORTED
-            told = runtime.store.events(run_id)
+            reported = runtime.store.events(run_id)
         finally:
             go_on.set()
-    assert runtime.store.events(run_id) == told
+    assert runtime.store.events(run_id) == reported
     runtime.store.check(run_id)
 
 

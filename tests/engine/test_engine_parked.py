@@ -27,8 +27,8 @@ def quota_before(number: int, seconds: float | None, *script: str) -> tuple[Scri
     def reply(messages: object) -> str | Reply:
         if len(replies) == len(script) - number and not resets:
             resets.append(now_us() + int((seconds or 0.0) * 1e6))
-            said = {} if seconds is None else {"reset_at": resets[0]}
-            raise CodePilotError(FailureKind.MODEL_QUOTA, "The quota of scripted is used up.", **said)
+            message = {} if seconds is None else {"reset_at": resets[0]}
+            raise CodePilotError(FailureKind.MODEL_QUOTA, "The quota of scripted is used up.", **message)
         if not replies:
             raise CodePilotError(FailureKind.MODEL_REFUSED, "The script is over.")
         return replies.pop(0)

@@ -27,7 +27,7 @@ THOUGHT = result(root_cause="none", fix_hypothesis="none")
 PLANT = code("import os\nos.makedirs('sub/.git')")
 
 
-def test_what_may_not_stand_in_the_tree_is_told_at_once(runtime: Runtime, checkout: Path) -> None:
+def test_what_may_not_stand_in_the_tree_is_reported_at_once(runtime: Runtime, checkout: Path) -> None:
     seen: list[str] = []
     replies = iter([MAP, PLAN, PLANT, code("os.rmdir('sub/.git')"), RIGHT, DONE, APPROVE])
 
@@ -43,7 +43,7 @@ def test_what_may_not_stand_in_the_tree_is_told_at_once(runtime: Runtime, checko
     ]
 
 
-def test_what_one_action_left_is_one_violation_told_whole(runtime: Runtime, checkout: Path) -> None:
+def test_what_one_action_left_is_one_violation_reported_whole(runtime: Runtime, checkout: Path) -> None:
     seen: list[str] = []
     plant = code("import os\nfor name in 'abcd': os.makedirs(f'{name}/.git')")
     tidy = code("for name in 'abcd': os.rmdir(f'{name}/.git')")
@@ -63,16 +63,16 @@ def test_what_one_action_left_is_one_violation_told_whole(runtime: Runtime, chec
 
 
 def test_a_policy_may_end_the_run_at_the_first_violation(runtime: Runtime, checkout: Path) -> None:
-    push = code("run_command(['git', 'push'])")
+    push = code("run_command(['git', 'fetch'])")
     run, events = drive(runtime, checkout, ScriptedModel([MAP, PLAN, push]), Policy(violations=1))
     assert (run.state, run.failure and run.failure.kind) == (State.FAILED, FailureKind.POLICY_VIOLATION)
     blocked = [event.data for event in events if isinstance(event.data, GuardrailBlocked)]
     assert [one.skill for one in blocked] == ["run_command"]
-    assert "git push" in blocked[0].attempt
+    assert "git fetch" in blocked[0].attempt
 
 
 def test_a_caught_refusal_counts_all_the_same_and_the_third_ends_the_run(runtime: Runtime, checkout: Path) -> None:
-    sly = code("try:\n    run_command(['git', 'push'])\nexcept Exception:\n    pass")
+    sly = code("try:\n    run_command(['git', 'fetch'])\nexcept Exception:\n    pass")
     run, events = drive(runtime, checkout, ScriptedModel([MAP, PLAN, *[sly] * 5]))
     assert (run.state, run.failure and run.failure.kind) == (State.FAILED, FailureKind.POLICY_VIOLATION)
     assert sum(isinstance(event.data, GuardrailBlocked) for event in events) == 3
@@ -151,13 +151,13 @@ def test_only_hosts_that_were_opened_are_reached(runtime: Runtime, checkout: Pat
     ask = ask_for(greeting)
     hosts = (f"localhost:{greeting}",) if opened else ()
     _, events = drive(runtime, checkout, until(MAP, PLAN, ask), hosts=hosts)
-    said = " ".join(str(event.data.observation) for event in events if isinstance(event.data, TurnFinished))
-    assert ("good day" in said) is opened
+    message = " ".join(str(event.data.observation) for event in events if isinstance(event.data, TurnFinished))
+    assert ("good day" in message) is opened
     allowed = [event.data for event in events if isinstance(event.data, NetworkAllowed)]
     assert allowed == [NetworkAllowed(scope="run", hosts=hosts, by="person")] * opened
 
 
-def test_a_host_that_was_refused_is_told_once(runtime: Runtime, checkout: Path, greeting: int) -> None:
+def test_a_host_that_was_refused_is_reported_once(runtime: Runtime, checkout: Path, greeting: int) -> None:
     ask = ask_for(greeting)
     hosts = ("localhost:1",)
     run, events = drive(runtime, checkout, until(MAP, PLAN, ask, ask), hosts=hosts)
@@ -180,8 +180,8 @@ def test_hosts_opened_for_the_tests_are_reached_by_their_command_alone(
     hosts = (f"localhost:{greeting}",) if opened else ()
     script = until(MAP, PLAN, ask_for(greeting))
     run, events = drive(runtime, checkout, script, test_hosts=hosts, tests=("test_shapes.py::ShapesTest::test_area",))
-    said = " ".join(str(event.data.observation) for event in events if isinstance(event.data, TurnFinished))
-    assert "good day" not in said, "actions of the agent do not reach it"
+    message = " ".join(str(event.data.observation) for event in events if isinstance(event.data, TurnFinished))
+    assert "good day" not in message, "actions of the agent do not reach it"
     assert run.baseline is not None
     failing = [name for name in run.baseline.before.failed if "Greeting" in name]
     assert bool(failing) is not opened

@@ -23,10 +23,9 @@ from codepilot.core.policy import Policy, tightened
 from codepilot.core.run import Run
 from codepilot.engine import Request, Runtime, Worker, make_task, submit
 from codepilot.executor import RunCommand
-from codepilot.repair import Witnesses, WitnessRequest, Written, write_test
+from codepilot.repair import DistinguishingInputs, DistinguishingRequest, Written, write_test
 
 HERE = Path(__file__).parent
-MEASURES_TESTS = True
 NAME = "test_shapes.ShapesTest.test_area_regression"
 
 
@@ -41,7 +40,7 @@ def repaired(
     return ended, runtime.store.events(run.run_id)
 
 
-def told(run: Run) -> RegressionTest | None:
+def reported(run: Run) -> RegressionTest | None:
     assert run.proof is not None
     return run.proof.regression_test
 
@@ -53,14 +52,14 @@ def diff(run: Run) -> str:
 
 def test_the_test_is_attached_to_the_proved_repair_and_handed_over_with_it(runtime: Runtime, checkout: Path) -> None:
     run, events = repaired(runtime, checkout, policy=Policy())
-    assert told(run) == RegressionTest(test=NAME, path="test_shapes.py")
+    assert reported(run) == RegressionTest(test=NAME, path="test_shapes.py")
     assert run.verdict == "confirmed"
     assert run.proposal is not None
     assert run.proposal.patch.touched_files == ("shapes.py", "test_shapes.py")
     added = [line for line in diff(run).splitlines() if line.startswith("+")]
     assert [line for line in added if "def test" in line] == ["+    def test_area_regression(self):"]
     assert not [line for line in diff(run).splitlines() if line.startswith("-    ") and "width" not in line]
-    (judged,) = [event.data.result for event in events if event.type is EventType.TESTS_JUDGED]  # type: ignore[attr-defined]
+    (judged,) = [event.data for event in events if event.type is EventType.TESTS_JUDGED]
     assert judged.summary.passed == 2, "the gates saw the repair alone"
     proposed = [event.data.patch.touched_files for event in events if isinstance(event.data, PatchProposed)]
     assert proposed == [("shapes.py",), ("shapes.py", "test_shapes.py")]
@@ -85,7 +84,7 @@ def test_a_file_of_pytest_functions_keeps_its_line_ends_and_its_names(checkout: 
     environ = {"CODEPILOT_HOME": str(tmp_path / "home"), "CODEPILOT_PROJECT_RUNNER": "pytest"}
     with Runtime.open(configured(environ)) as runtime:
         run, _ = repaired(runtime, checkout)
-    assert told(run) == RegressionTest(test="test_shapes.py::test_area_regression_2", path="test_shapes.py")
+    assert reported(run) == RegressionTest(test="test_shapes.py::test_area_regression_2", path="test_shapes.py")
     assert "+def test_area_regression_2():\r\n+    assert shapes.area(" in diff(run)
     assert "\n-" not in diff(run).partition("+++ b/test_shapes.py")[2]
 
@@ -94,7 +93,7 @@ def test_for_a_guess_no_test_is_written(runtime: Runtime, checkout: Path) -> Non
     weak = TESTS.replace("        self.assertEqual(area(2, 2), 4)\n", "").replace("(area(3, 4), 12)", "(area(0, 4), 0)")
     (checkout / "test_shapes.py").write_text(weak, encoding="utf-8")
     run, _ = repaired(runtime, checkout)
-    test = told(run)
+    test = reported(run)
     assert run.verdict == "plausible"
     assert test is not None
     assert (test.written, "only plausible" in test.reason) == (False, True), test.reason
@@ -105,14 +104,14 @@ def test_for_a_guess_no_test_is_written(runtime: Runtime, checkout: Path) -> Non
 def test_policy_turns_it_off_and_a_repository_may_do_that_too(runtime: Runtime, checkout: Path) -> None:
     (checkout / "codepilot.toml").write_text("[policy]\nregression_test = false\n", encoding="utf-8")
     run, _ = repaired(runtime, checkout)
-    assert told(run) is None
+    assert reported(run) is None
     assert run.proposal is not None
     assert run.proposal.patch.touched_files == ("shapes.py",)
     off, on = Policy(regression_test=False), Policy()
     assert [tightened(one, other).regression_test for one, other in ((off, on), (on, off), (on, on))] == [0, 0, 1]
 
 
-def test_a_method_is_repaired_without_one_and_the_reason_is_told(runtime: Runtime, checkout: Path) -> None:
+def test_a_method_is_repaired_without_one_and_the_reason_is_reported(runtime: Runtime, checkout: Path) -> None:
     shape = "class Shape:\n    def __init__(self, width, height):\n        self.width, self.height = width, height\n\n"
     shape += "    def area(self):\n        return self.width + self.height\n"
     (checkout / "shapes.py").write_text(shape, encoding="utf-8")
@@ -122,7 +121,7 @@ def test_a_method_is_repaired_without_one_and_the_reason_is_told(runtime: Runtim
     tests = tests.replace("perimeter(3, 4).area()", "Shape(7, 2).area()").replace("Shape(self)", "area(self)")
     (checkout / "test_shapes.py").write_text(tests.replace("def test_Shape", "def test_area"), encoding="utf-8")
     run, _ = repaired(runtime, checkout)
-    test = told(run)
+    test = reported(run)
     assert test is not None
     assert (test.written, "method" in test.reason) == (False, True), test.reason
     report = json.loads((Path(str(run.bundle)) / "report.json").read_text(encoding="utf-8"))
@@ -135,7 +134,7 @@ def test_a_method_is_repaired_without_one_and_the_reason_is_told(runtime: Runtim
         ("self.assertEqual(area", "self.assertNotEqual(area", "does not fail on the base"),
         ("self.assertEqual(area(", "self.assertIsNone(area(", "does not pass after the change"),
         ("self.assertEqual(", "if not area:\n            self.skipTest('')\n        self.assertEqual(", "the review"),
-        ("self.assertEqual(", "perimeter.__code__ = area.__code__\n        self.assertEqual(", "beside"),
+        ("self.assertEqual(", "perimeter.__code__ = area.__code__\n        self.assertEqual(", "together with"),
     ],
 )
 def test_a_test_that_does_not_hold_is_left_out_and_the_repair_goes_on(
@@ -149,7 +148,7 @@ def test_a_test_that_does_not_hold_is_left_out_and_the_repair_goes_on(
         assert spoiled != content
         return replace(written, content=spoiled.encode())
 
-    monkeypatch.setattr("codepilot.engine.regression_test.write_test", clumsy)
+    monkeypatch.setattr("codepilot.engine.change.regression_test.write_test", clumsy)
     run, events = repaired(runtime, checkout)
     left_out(run, why)
     assert len([event for event in events if event.type is EventType.PATCH_PROPOSED]) == 1
@@ -157,7 +156,7 @@ def test_a_test_that_does_not_hold_is_left_out_and_the_repair_goes_on(
 
 
 def left_out(run: Run, why: str) -> None:
-    test = told(run)
+    test = reported(run)
     assert test is not None
     assert (test.written, why in test.reason) == (False, True), test.reason
     assert run.proposal is not None
@@ -169,11 +168,11 @@ def left_out(run: Run, why: str) -> None:
 def test_a_test_in_a_place_that_may_not_change_is_left_out(
     runtime: Runtime, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def misplaced(desk: StepContext, path: str, content: bytes) -> None:
+    def misplaced(context: StepContext, path: str, content: bytes) -> None:
         command = ("ln", "-sf", "/etc/passwd", path)
-        desk.executor.run_command(RunCommand(workspace=desk.workspace, argv=command))
+        context.executor.run_command(RunCommand(workspace=context.workspace, argv=command))
 
-    monkeypatch.setattr("codepilot.engine.regression_test.write_file", misplaced)
+    monkeypatch.setattr("codepilot.engine.change.regression_test.write_file", misplaced)
     run, _ = repaired(runtime, checkout)
     left_out(run, "test_shapes.py may not be changed (symlink_leaves_tree)")
 
@@ -181,10 +180,10 @@ def test_a_test_in_a_place_that_may_not_change_is_left_out(
 def test_a_defect_in_writing_the_test_does_not_cost_the_repair(
     runtime: Runtime, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(request: WitnessRequest) -> Witnesses:
+    def broken(request: DistinguishingRequest) -> DistinguishingInputs:
         raise RuntimeError("a slip")
 
-    monkeypatch.setattr("codepilot.engine.regression_test.find_witnesses", broken)
+    monkeypatch.setattr("codepilot.engine.change.regression_test.find_distinguishing_inputs", broken)
     run, _ = repaired(runtime, checkout)
     left_out(run, "writing one failed: RuntimeError")
 
@@ -194,10 +193,10 @@ class Planning(RepairAgent):
 
     roles = frozenset({State.PLAN, State.IMPLEMENT})
 
-    def perform(self, role: State, desk: StepContext) -> Any:
+    def perform(self, role: State, context: StepContext) -> Any:
         if role is State.PLAN:
             return Plan(nodes=(PlanNode(id="one", title="mend"),), forbidden_areas=("test_*.py",))
-        return super().perform(role, desk)
+        return super().perform(role, context)
 
 
 def test_a_plan_that_forbids_the_tests_keeps_the_repair_from_bringing_one(runtime: Runtime, checkout: Path) -> None:
@@ -208,15 +207,15 @@ def test_a_plan_that_forbids_the_tests_keeps_the_repair_from_bringing_one(runtim
 class Unsure(RepairAgent):
     """Finds a repair, and is not sure after all."""
 
-    def carry_out(self, action: JsonObject, desk: StepContext) -> PatchCandidate:
-        return super().carry_out(action, desk).model_copy(update={"confidence": 0.1})
+    def carry_out(self, action: JsonObject, context: StepContext) -> PatchCandidate:
+        return super().carry_out(action, context).model_copy(update={"confidence": 0.1})
 
 
 def test_a_repair_that_turns_out_to_be_a_guess_gets_no_test(runtime: Runtime, checkout: Path) -> None:
     run, _ = repaired(runtime, checkout, Unsure())
-    test = told(run)
+    test = reported(run)
     assert test is not None
-    assert (test.written, "not sure" in test.reason) == (False, True), test.reason
+    assert (test.written, "only plausible" in test.reason) == (False, True), test.reason
     assert run.proof is not None
     assert run.proposal is not None
     assert (run.verdict, run.proposal.patch.touched_files) == ("plausible", ("shapes.py",))
@@ -240,6 +239,19 @@ def test_a_worker_that_dies_anywhere_neither_loses_nor_doubles_it(
     ended = runtime.store.load(run.run_id)
     runtime.store.check(run.run_id)
     assert (ended.state, ended.failure, lives) == (State.DONE, None, 6)
-    assert told(ended) == RegressionTest(test=NAME, path="test_shapes.py")
+    assert reported(ended) == RegressionTest(test=NAME, path="test_shapes.py")
     assert diff(ended).count("+    def test_area_regression(self):") == 1
     assert diff(ended).count("+    return width * height") == 1
+
+
+def test_a_doctest_gets_no_test_and_is_named_as_the_reason(
+    tmp_path: Path, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CODEPILOT_PROJECT_RUNNER", "pytest")
+    (checkout / "test_shapes.py").unlink()
+    (checkout / "pytest.ini").write_text("[pytest]\naddopts = --doctest-glob=*.rst\n", encoding="utf-8")
+    text = ">>> from shapes import area\n>>> area(3, 4)\n12\n>>> area(7, 2)\n14\n>>> area(2, 2)\n4\n"
+    (checkout / "use.rst").write_text(text, encoding="utf-8")
+    with Runtime.open(configured({"CODEPILOT_HOME": str(tmp_path / "home")})) as runtime:
+        run, _ = repaired(runtime, checkout)
+    left_out(run, "the failing test is a doctest")

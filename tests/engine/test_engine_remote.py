@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, drive
+from interactive_kit import MEND, Interactive, StdioAgent
 
 from codepilot.agents import Agent, CodeActAgent
+from codepilot.core.checkpoint import ModeChanged, Promoted, ViolationAcknowledged
 from codepilot.core.events import State
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.policy import Policy
@@ -60,6 +62,23 @@ def test_a_run_goes_the_same_way_through_a_service(service: Service, runtime: Ru
     assert "+    return width * height" in run.proposal.patch.diff
     assert list((service.home / "workspaces").iterdir()) == []
     assert list(runtime.home.workspaces.iterdir()) == []
+
+
+def test_an_interactive_run_goes_the_same_way_through_a_service(
+    service: Service, runtime: Runtime, checkout: Path, request: pytest.FixtureRequest
+) -> None:
+    """Frozen, checked, reported and promoted on the other side; `landlock` has no shadow."""
+    strategy = "shadow" if "bubblewrap" in request.node.name else "direct"
+    steps = [["write", "ci/run.yml", "jobs\n"], ["turn"], ["run", "rm -rf ci"], MEND, ["turn"]]
+    guarded = Policy(generated_code="off", protected_areas=("ci/**",))
+    work = Interactive(runtime, checkout, StdioAgent(steps), guarded, strategy=strategy)
+    run = work.end()
+    assert run.verdict == "confirmed", run.failure
+    assert not work.found(ModeChanged)
+    first, *later = work.checkpoints()
+    assert (first.status, first.strategy, later[-1].status) == ("invalid", strategy, "valid")
+    assert bool(work.found(Promoted)) == (strategy == "shadow")
+    assert [one.acknowledged for one in work.found(ViolationAcknowledged)] == [True]
 
 
 def test_a_service_that_is_weaker_than_demanded_is_refused(service: Service, runtime: Runtime, checkout: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is asked of a run while its worker is about to stop, dead or another's: it holds, and all of it is told."""
+"""What is asked of a run while its worker is about to stop, dead or another's: it holds, and all of it is reported."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run_id(runtime: Runtime) -> str:
 
 @pytest.fixture
 def worker(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> Callable[[Step], Worker]:
-    """A worker whose steps are given; what it was told is kept beside it."""
+    """A worker whose steps are given; the messages are kept next to it."""
 
     def make(step: Step, listen: Callable[[Event], None] = lambda event: None) -> Worker:
         monkeypatch.setattr(corridor, "STEPS", dict.fromkeys(State, step))
@@ -107,12 +107,12 @@ def test_a_request_that_is_withdrawn_while_the_step_stops_costs_only_the_step(
 
     assert worker(step).drive(run_id).state is State.DONE
     assert tries[:2] == [State.INIT, State.INIT]
-    told = kinds(runtime, run_id)
-    stopped = told.index(EventType.RUN_PAUSED)
-    assert told[stopped + 1] is EventType.RUN_RESUMED
+    reported = kinds(runtime, run_id)
+    stopped = reported.index(EventType.RUN_PAUSED)
+    assert reported[stopped + 1] is EventType.RUN_RESUMED
 
 
-def test_who_follows_is_told_what_another_does_once_and_in_order(
+def test_who_follows_is_shown_what_another_does_once_and_in_order(
     runtime: Runtime, run_id: str, worker: Callable[..., Worker]
 ) -> None:
     following = threading.Event()
@@ -124,19 +124,19 @@ def test_who_follows_is_told_what_another_does_once_and_in_order(
     other = threading.Thread(target=worker(step).drive, args=(run_id,))
     other.start()
     until(lambda: runtime.store.steps(run_id)[0].status is StepStatus.RUNNING)
-    told: list[int] = []
+    reported: list[int] = []
     ended: list[Run] = []
     follower = threading.Thread(
-        target=lambda: ended.append(worker(step, lambda event: told.append(event.seq)).drive(run_id, after=0))
+        target=lambda: ended.append(worker(step, lambda event: reported.append(event.seq)).drive(run_id, after=0))
     )
     follower.start()
-    until(lambda: told)
+    until(lambda: reported)
     following.set()
     follower.join(30)
     other.join(30)
     assert ended[0] == runtime.store.load(run_id)
     assert ended[0].state is State.PAUSED
-    assert told == [event.seq for event in runtime.store.events(run_id)]
+    assert reported == [event.seq for event in runtime.store.events(run_id)]
 
 
 def test_who_follows_goes_on_with_what_the_other_leaves(
@@ -154,17 +154,17 @@ def test_who_follows_goes_on_with_what_the_other_leaves(
     other = threading.Thread(target=_work, args=(runtime, first, run_id))
     other.start()
     until(lambda: len(runtime.store.steps(run_id)) == 2)
-    told: list[Event] = []
-    follower = threading.Thread(target=lambda: worker(step, told.append).drive(run_id, after=0))
+    reported: list[Event] = []
+    follower = threading.Thread(target=lambda: worker(step, reported.append).drive(run_id, after=0))
     follower.start()
-    until(lambda: told)
+    until(lambda: reported)
     first.abort()
     leaving.set()
     follower.join(30)
     other.join(30)
     assert runtime.store.load(run_id).state is State.DONE
-    assert told == runtime.store.events(run_id)
-    workers = [event.data.model_dump()["worker"] for event in told if event.type is EventType.STEP_STARTED]
+    assert reported == runtime.store.events(run_id)
+    workers = [event.data.model_dump()["worker"] for event in reported if event.type is EventType.STEP_STARTED]
     assert workers[:2] == [first.name] * 2
     assert first.name not in workers[2:]
 

@@ -48,7 +48,7 @@ def of(events: Sequence[Event], kind: EventType) -> list[Event]:
     return [event for event in events if event.type is kind]
 
 
-def said(messages: Sequence[Message]) -> str:
+def joined(messages: Sequence[Message]) -> str:
     return messages[-1].content
 
 
@@ -73,11 +73,11 @@ class Careless:
     needs = Capability.WRITE_WITH_DIFF
     languages = None
 
-    def perform(self, role: State, desk: StepContext) -> RoleArtifact:
+    def perform(self, role: State, context: StepContext) -> RoleArtifact:
         if role is State.PLAN:
             return Plan(nodes=(), allowed_areas=("docs/",))
         code = "open('shapes.py', 'a').write('# ' + str(__import__('time').time()))"
-        desk.executor.run_code(RunCode(workspace=desk.workspace, code=code))
+        context.executor.run_code(RunCode(workspace=context.workspace, code=code))
         return PatchCandidate(diff="", touched_files=(), rationale="r")
 
 
@@ -97,7 +97,7 @@ def test_a_verdict_that_cannot_be_read_is_a_refusal_and_no_failure(runtime: Runt
     model = ScriptedModel([MAP, PLAN, RIGHT, DONE, *mumbling, RIGHT, DONE, APPROVE])
     run, events = drive(runtime, checkout, model)
     assert run.state is State.DONE
-    first, second = (event.data.review for event in of(events, EventType.REVIEW_RECORDED))
+    first, second = (event.data for event in of(events, EventType.REVIEW_RECORDED))
     assert first.verdict == "REQUEST_CHANGES"
     assert "no verdict that can be read" in first.reasons[0]
     assert [check.ok for check in first.policy_checks] == [True] * len(second.policy_checks)
@@ -117,9 +117,8 @@ class Priced(ScriptedModel):
 def test_money_is_kept_back_before_the_call_that_would_spend_it(runtime: Runtime, checkout: Path) -> None:
     model = Priced([paid(MAP, 50, 0.2), paid(PLAN, 50, 0.2), paid(RIGHT, 50, 0.2)])
     run, events = drive(runtime, checkout, model, budget={"cost_usd": 0.9})
-    assert run.failure is not None
-    assert run.failure.kind is FailureKind.BUDGET_EXCEEDED
-    assert "was not made" in run.failure.message
+    assert run.open_request is not None, "a person decides about more money"
+    assert (run.state, run.open_request.operation) == (State.BLOCKED, "spend")
     assert (len(model.requests), round(run.spent.cost_usd, 2)) == (3, 0.6)
     assert [event.data.estimate.cost_usd for event in of(events, EventType.MODEL_ASKED)] == [0.4] * 3
 
@@ -148,13 +147,13 @@ def test_an_observation_of_200_000_tokens_is_shown_in_part_and_kept_whole(runtim
     model = ScriptedModel([shout, page, MAP, PLAN, RIGHT, DONE, APPROVE], context_tokens=30_000)
     run, events = drive(runtime, checkout, model)
     assert run.state is State.DONE
-    shown = said(model.requests[1])
+    shown = joined(model.requests[1])
     assert len(shown) < 10_000
     kept = of(events, EventType.TURN_FINISHED)[0]
     assert kept.artifacts[0].uri in shown
     whole = runtime.artifacts.get(kept.artifacts[0]).decode()
     assert "line 99999" in whole
-    assert whole[500_000:500_060] in said(model.requests[2])
+    assert whole[500_000:500_060] in joined(model.requests[2])
 
 
 def test_a_conversation_that_grows_too_long_is_condensed_first(runtime: Runtime, checkout: Path) -> None:
@@ -180,7 +179,7 @@ def test_a_stuck_step_goes_on_with_the_other_model(runtime: Runtime, checkout: P
     (switched,) = of(events, EventType.MODEL_SWITCHED)
     assert (switched.data.model, switched.data.to) == ("first", "second")
     assert "ZeroDivisionError" in switched.data.reason
-    assert "Another model goes on from here" in said(other.requests[0])
+    assert "Another model goes on from here" in joined(other.requests[0])
 
 
 def test_a_switch_of_models_survives_a_crash_and_happens_once(runtime: Runtime, checkout: Path) -> None:
@@ -242,19 +241,52 @@ def test_a_recorded_run_replays_to_the_same_events_in_another_home(
 
 
 def test_cancelling_does_not_wait_for_the_models_reply(runtime: Runtime, checkout: Path) -> None:
-    heard: list[bool] = []
+    received: list[bool] = []
 
     class Slow(ScriptedModel):
         def reply(self, messages: Sequence[Message], *, stopped: Callable[[], bool], **more: object) -> Reply:  # type: ignore[override]
             cancel(runtime, run.run_id)
             while not stopped():
                 time.sleep(0.01)
-            heard.append(True)
+            received.append(True)
             raise CodePilotError(FailureKind.CANCELLED, "stopped")
 
     run = submit(runtime, make_task(Request(repo=str(checkout)), CHEAP))
     ended = Worker(runtime, agent_for=lambda task: CodeActAgent(Slow([]))).drive(run.run_id)
-    assert heard == [True]
+    assert received == [True]
     assert ended.state is State.ABORTED
     assert ended.failure is not None
     assert ended.failure.kind is FailureKind.CANCELLED
+
+
+RISKY = result(nodes=[{"id": "one", "title": "mend area"}], allowed_areas=["shapes.py", "Dockerfile"], approach="both")
+OBJECTION = result(verdict="REQUEST_CHANGES", reasons=["leave the Dockerfile alone"])
+FINE = result(verdict="APPROVE")
+
+
+def test_a_critic_looks_at_a_risky_plan_before_it_is_carried_out(runtime: Runtime, checkout: Path) -> None:
+    model = until(MAP, RISKY, OBJECTION, PLAN, FINE, RIGHT, DONE, APPROVE)
+    run, events = drive(runtime, checkout, model)
+    assert (run.state, run.failure) == (State.DONE, None)
+    assert "You are the Critic" in model.requests[2][0].content and "Dockerfile" in joined(model.requests[2])
+    assert "leave the Dockerfile alone" in joined(model.requests[3])
+    (planned,) = of(events, EventType.PLAN_CREATED)
+    assert isinstance(planned.data, Plan) and planned.data.critique is not None
+    assert (planned.data.allowed_areas, planned.data.critique.verdict) == ((), "APPROVE")
+
+
+def test_a_person_decides_on_a_plan_to_which_the_critic_still_objects(runtime: Runtime, checkout: Path) -> None:
+    run, events = drive(runtime, checkout, until(MAP, RISKY, OBJECTION, RISKY, OBJECTION))
+    assert run.state is State.BLOCKED and run.open_request is not None
+    assert (run.open_request.operation, run.open_request.risk) == ("plan", "high")
+    assert "leave the Dockerfile alone" in run.open_request.reasons
+    assert not of(events, EventType.PLAN_CREATED)
+
+
+def test_a_critic_can_refuse_a_risky_change_that_the_reviewer_approved(runtime: Runtime, checkout: Path) -> None:
+    budget = {"patch_lines": 3}
+    refused = result(verdict="REQUEST_CHANGES", reasons=["say in the docstring what an area is"])
+    model = until(MAP, PLAN, RIGHT, DONE, APPROVE, refused, RIGHT, DONE, APPROVE, FINE)
+    run, _ = drive(runtime, checkout, model, budget=budget)
+    assert (run.state, run.failure) == (State.DONE, None)
+    assert any("say in the docstring what an area is" in message.content for message in model.requests[6])

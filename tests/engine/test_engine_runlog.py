@@ -73,12 +73,12 @@ def drive(
     return drive
 
 
-def test_who_follows_is_told_all_of_it_requests_of_others_included(
+def test_who_follows_is_shown_all_of_it_requests_of_others_included(
     runtime: Runtime, run_id: str, drive: Callable[[Callable[[Work], Outcome]], None]
 ) -> None:
-    told: list[int] = []
+    reported: list[int] = []
     follower = threading.Thread(
-        target=lambda: told.extend(json.loads(line)["seq"] for line in lines(runtime, run_id, follow=True))
+        target=lambda: reported.extend(json.loads(line)["seq"] for line in lines(runtime, run_id, follow=True))
     )
 
     def step(work: Work) -> Outcome:
@@ -91,7 +91,7 @@ def test_who_follows_is_told_all_of_it_requests_of_others_included(
     drive(step)
     follower.join(10)
     whole = [event.seq for event in runtime.store.events(run_id)]
-    assert told == seqs(runtime, run_id) == whole
+    assert reported == seqs(runtime, run_id) == whole
 
 
 def test_what_a_step_began_with_is_in_the_log_while_it_works(
@@ -113,7 +113,7 @@ def test_what_a_step_began_with_is_in_the_log_while_it_works(
 
 
 @pytest.mark.parametrize("kept", [0, 1, 3], ids=["elsewhere", "begun", "behind"])
-def test_lines_that_the_file_here_lacks_are_told_by_the_store(
+def test_lines_that_the_file_here_lacks_are_reported_by_the_store(
     runtime: Runtime,
     run_id: str,
     drive: Callable[[Callable[[Work], Outcome]], None],

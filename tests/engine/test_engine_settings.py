@@ -49,6 +49,31 @@ def test_what_a_repository_does_not_say_stays(files: tuple[Path, Path]) -> None:
     assert (policy.hosts, policy.violations) == (("pypi.org",), 1)
 
 
+LISTS = """[policy]
+rates = {{ run_command = {rate} }}
+[policy.tools]
+allow = [{allow}]
+deny = ["{deny}"]
+[[policy.arguments]]
+pattern = "{deny} *"
+[policy.path_rules.implementer]
+allow = ["{area}"]
+"""
+
+
+def test_the_lists_of_both_are_joined(files: tuple[Path, Path]) -> None:
+    mine = LISTS.format(rate=5, allow='"read_*", "run_command", "grep"', deny="curl", area="src/**")
+    theirs = LISTS.format(rate=50, allow='"read_file", "run_*", "write_file"', deny="wget", area="src/shop")
+    policy = load(files, own=mine, repo=theirs).policy
+    assert (set(policy.tools.allow), policy.tools.deny) == ({"run_command", "read_file"}, ("curl", "wget"))
+    assert (policy.rates, [one.pattern for one in policy.arguments]) == ({"run_command": 5}, ["curl *", "wget *"])
+    assert policy.path_rules["implementer"].allow == ("src/shop",)
+    alone = load(files, repo=theirs).policy
+    assert (alone.tools.deny, alone.rates) == (("wget",), {"run_command": 50})
+    apart = load(files, own=mine, repo=LISTS.format(rate=1, allow='"glob"', deny="x", area="docs")).policy
+    assert (apart.tools.allow, apart.path_rules["implementer"].allow) == (("-",), ("-",))
+
+
 @pytest.mark.parametrize("own", ["", "best", "landlock", "bubblewrap"])
 @pytest.mark.parametrize("repo", ["best", "landlock", "bubblewrap"])
 def test_a_repository_may_only_demand_the_strongest_level(files: tuple[Path, Path], own: str, repo: str) -> None:
@@ -72,17 +97,17 @@ def test_a_repository_may_raise_only_what_its_reader_has_not_set(files: tuple[Pa
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "output"),
     [
         ("[policy]\nviolatons = 1", "there is no setting policy.violatons; did you mean violations?"),
         ("[polcy]\nviolations = 1", "there is no setting polcy; did you mean policy?"),
         ("sandbox = 1", "[sandbox] must be a section"),
     ],
 )
-def test_a_mistake_is_told_in_plain_words(files: tuple[Path, Path], text: str, said: str) -> None:
+def test_a_mistake_is_reported_in_plain_words(files: tuple[Path, Path], text: str, output: str) -> None:
     with pytest.raises(CodePilotError) as refused:
         load(files, own=text)
-    assert said in refused.value.failure.message
+    assert output in refused.value.failure.message
 
 
 def test_both_spellings_of_a_name_mean_the_same(files: tuple[Path, Path]) -> None:
@@ -100,8 +125,8 @@ def test_a_repository_cannot_send_code_elsewhere(files: tuple[Path, Path]) -> No
     assert load(files, own='[executor]\nurl = "https://mine.example"').executor.url == "https://mine.example"
 
 
-def test_who_is_told_of_ends_is_the_readers_own(files: tuple[Path, Path]) -> None:
-    with pytest.raises(CodePilotError, match="may not choose who is told") as refused:
+def test_who_receives_ends_is_the_readers_own(files: tuple[Path, Path]) -> None:
+    with pytest.raises(CodePilotError, match="may not choose where the ends") as refused:
         load(files, repo='[notify]\nurl = "https://evil.example"')
     assert refused.value.kind is FailureKind.INVALID_SPEC
     url = "https://mine.example/hooks/s3cr3t"
@@ -114,12 +139,14 @@ def test_who_is_told_of_ends_is_the_readers_own(files: tuple[Path, Path]) -> Non
 @pytest.mark.parametrize(
     "url", ["mine.example/s3cr3t", "ftp://mine.example/s3cr3t", "https:///s3cr3t", "http://x/s3cr3t x"]
 )
-def test_a_url_that_cannot_be_told_is_refused_early_and_without_its_secret(files: tuple[Path, Path], url: str) -> None:
-    for said in ({"own": f'[notify]\nurl = "{url}"'}, {"CODEPILOT_NOTIFY_URL": url}):
+def test_a_url_that_cannot_be_reported_is_refused_early_and_without_its_secret(
+    files: tuple[Path, Path], url: str
+) -> None:
+    for output in ({"own": f'[notify]\nurl = "{url}"'}, {"CODEPILOT_NOTIFY_URL": url}):
         with pytest.raises(CodePilotError, match=r"notify\.url") as refused:
-            load(files, **said)
-        told = "".join(traceback.format_exception(refused.value)) + repr(refused.value.failure)
-        assert "s3cr3t" not in told
+            load(files, **output)
+        reported = "".join(traceback.format_exception(refused.value)) + repr(refused.value.failure)
+        assert "s3cr3t" not in reported
 
 
 def test_the_end_of_a_task_is_notified_if_it_is_known_where_to(checkout: Path) -> None:
@@ -154,10 +181,11 @@ def test_a_mistake_names_the_file(files: tuple[Path, Path], text: str) -> None:
     assert str(files[1]) in refused.value.failure.message
 
 
-def test_what_the_readme_shows_can_be_written(files):
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    blocks = re.findall(r"```toml\n(.*?)```", readme, re.DOTALL)
-    assert len(blocks) == 2
+def test_what_the_docs_show_can_be_written(files: tuple[Path, Path]) -> None:
+    pages = (Path(__file__).parents[2] / "docs").glob("*.md")
+    blocks = [block for page in pages for block in re.findall(r"```toml\n(.*?)```", page.read_text(), re.DOTALL)]
+    blocks = [block for block in blocks if "entry-points" not in block]  # that one is a package's pyproject.toml
+    assert blocks
     for block in blocks:
         assert load(files, own=block) != load(files)
 
@@ -188,7 +216,7 @@ tools = false
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "output"),
     [
         ("[models]\ndefalt = 'x'", "did you mean default?"),
         ("[models]\napi_key = 'sk-1'", "there is no setting models.api_key"),
@@ -196,10 +224,10 @@ tools = false
         ("[models.known.x]\ninput_usd = -1", "models.known.x.input_usd"),
     ],
 )
-def test_a_mistake_about_models_is_told(files: tuple[Path, Path], text: str, said: str) -> None:
+def test_a_mistake_about_models_is_reported(files: tuple[Path, Path], text: str, output: str) -> None:
     with pytest.raises(CodePilotError) as refused:
         load(files, own=text)
-    assert said in refused.value.failure.message
+    assert output in refused.value.failure.message
 
 
 def test_a_repository_may_only_have_less_of_memory(files: tuple[Path, Path]) -> None:

@@ -80,24 +80,24 @@ def test_the_notification_of_an_end(quiet: Runtime, place: Receiver) -> None:
     run_id = ended(quiet, goal=f"mend it with {key}")
     counted = METRICS.value("codepilot_notifications_total", result="sent")
     WebhookSender(quiet, WebhookClient(place.url)).send_due()
-    (heard,) = place.heard
+    (received,) = place.received
     run = quiet.store.load(run_id)
     (row,) = quiet.store.outbox.of(run_id)
-    assert heard.key == f"{run_id}:{row.seq}"
-    assert heard.path == f"/hooks/{SECRET}?key={SECRET}"
-    assert heard.headers["User-Agent"] == f"codepilot/{__version__}"
-    assert heard.headers["Content-Type"] == "application/json"
-    said = Notice.model_validate_json(heard.body)
-    assert (said.run_id, said.task_id, said.status, said.verdict) == (run_id, "t-1", "ABORTED", None)
-    assert (said.goal, said.repo, said.iterations) == ("mend it with [redacted]", "/r", 0)
-    assert said.failure is not None and run.failure is not None
-    assert (said.failure.kind, said.failure.next_action) == ("cancelled", run.failure.advice)
-    assert datetime.fromisoformat(said.at).timestamp() == pytest.approx(row.at / 1e6, abs=0.001)
+    assert received.key == f"{run_id}:{row.seq}"
+    assert received.path == f"/hooks/{SECRET}?key={SECRET}"
+    assert received.headers["User-Agent"] == f"codepilot/{__version__}"
+    assert received.headers["Content-Type"] == "application/json"
+    output = Notice.model_validate_json(received.body)
+    assert (output.run_id, output.task_id, output.status, output.verdict) == (run_id, "t-1", "ABORTED", None)
+    assert (output.goal, output.repo, output.iterations) == ("mend it with [redacted]", "/r", 0)
+    assert output.failure is not None and run.failure is not None
+    assert (output.failure.kind, output.failure.next_action) == ("cancelled", run.failure.advice)
+    assert datetime.fromisoformat(output.at).timestamp() == pytest.approx(row.at / 1e6, abs=0.001)
     (event,) = settled(quiet, run_id)
     assert event.data.status == 200 and row.state == "sent"  # type: ignore[attr-defined]
     assert METRICS.value("codepilot_notifications_total", result="sent") == counted + 1
     WebhookSender(quiet, WebhookClient(place.url)).send_due()
-    assert len(place.heard) == 1, "and nobody says it again"
+    assert len(place.received) == 1, "and nobody says it again"
 
 
 def test_failed_attempts_are_repeated_with_backoff(quiet: Runtime, place: Receiver) -> None:
@@ -109,11 +109,11 @@ def test_failed_attempts_are_repeated_with_backoff(quiet: Runtime, place: Receiv
         sender.wake()
         until(lambda: settled(quiet, run_id))
     assert time.monotonic() - began > 0.5 + 1
-    assert len(place.heard) == 3 and len(set(place.keys)) == 1
-    assert len({heard.body for heard in place.heard}) == 1, "the same under the same key"
-    assert not any(heard.path == "/elsewhere" for heard in place.heard), "where it points to is not gone to"
+    assert len(place.received) == 3 and len(set(place.keys)) == 1
+    assert len({received.body for received in place.received}) == 1, "the same under the same key"
+    assert not any(received.path == "/elsewhere" for received in place.received), "where it points to is not gone to"
     other.send_due()
-    assert len(place.heard) == 3
+    assert len(place.received) == 3
 
 
 def test_senders_of_one_store_share_the_backoff(quiet: Runtime, place: Receiver) -> None:
@@ -125,7 +125,7 @@ def test_senders_of_one_store_share_the_backoff(quiet: Runtime, place: Receiver)
         for runtime in opened:
             WebhookSender(runtime, WebhookClient(place.url)).send_due()
         (row,) = quiet.store.outbox.of(run_id)
-        assert len(place.heard) == row.tries == number
+        assert len(place.received) == row.tries == number
         assert row.not_before is not None
         assert 2 ** (number - 1) / 2 - 0.5 < row.not_before / 1e6 - time.time() < 2 ** (number - 1)
         until(quiet.store.outbox.pending)
@@ -136,9 +136,9 @@ def test_senders_of_one_store_share_the_backoff(quiet: Runtime, place: Receiver)
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("form", ["seconds", "date", "years"])
 def test_retry_after_is_respected(quiet: Runtime, place: Receiver, status: int, form: str) -> None:
-    said = {"seconds": "40", "date": formatdate(time.time() + 40, usegmt=True), "years": "99999999"}[form]
+    output = {"seconds": "40", "date": formatdate(time.time() + 40, usegmt=True), "years": "99999999"}[form]
     wanted = 3600.0 if form == "years" else 40.0
-    place.answers[:], place.retry_after = [status], said
+    place.answers[:], place.retry_after = [status], output
     run_id = ended(quiet)
     began = time.time()
     WebhookSender(quiet, WebhookClient(place.url)).send_due()
@@ -146,7 +146,7 @@ def test_retry_after_is_respected(quiet: Runtime, place: Receiver, status: int, 
     assert row.not_before is not None and (row.state, row.tries) == ("pending", 1)
     assert began + wanted - 2 < row.not_before / 1e6 < time.time() + wanted + 2
     WebhookSender(quiet, WebhookClient(place.url)).send_due()
-    assert len(place.heard) == 1 and quiet.store.outbox.pending() == []
+    assert len(place.received) == 1 and quiet.store.outbox.pending() == []
 
 
 def test_retry_after_of_other_answers_and_nonsense_are_ignored(quiet: Runtime, place: Receiver) -> None:
@@ -168,9 +168,9 @@ def test_a_refusal_is_final(quiet: Runtime, place: Receiver) -> None:
     sender.send_due()
     sender.send_due()
     (event,) = settled(quiet, run_id)
-    said = f"{place.url.partition('/hooks')[0]} answered 410, and it was refused."
-    assert event.data.failure == Failure(kind=FailureKind.NOTIFY_FAILED, message=said)  # type: ignore[attr-defined]
-    assert len(place.heard) == 1
+    output = f"{place.url.partition('/hooks')[0]} answered 410, and it was refused."
+    assert event.data.failure == Failure(kind=FailureKind.NOTIFY_FAILED, message=output)  # type: ignore[attr-defined]
+    assert len(place.received) == 1
     assert quiet.store.outbox.of(run_id)[0].state == "failed"
 
 
@@ -179,7 +179,7 @@ def test_notifications_expire_after_a_day(quiet: Runtime, place: Receiver) -> No
     old, young = ended(quiet, at=now_us() - day), ended(quiet, at=now_us() - day + 600_000_000)
     place.answers[:] = [500]
     WebhookSender(quiet, WebhookClient(place.url)).send_due()
-    assert [heard.json["run_id"] for heard in place.heard] == [young]
+    assert [received.json["run_id"] for received in place.received] == [young]
     assert "24 hours ago" in settled(quiet, old)[0].data.failure.message  # type: ignore[attr-defined]
     assert settled(quiet, young) == []
 
@@ -192,9 +192,9 @@ def test_a_receiver_that_hangs_is_cut_off(
     place.answers[:] = [answer]
     run_id = ended(quiet)
     began = time.monotonic()
-    said = notify(quiet, run_id)
+    output = notify(quiet, run_id)
     assert 0.9 < time.monotonic() - began < 20
-    assert said.endswith(
+    assert output.endswith(
         "did not answer: not within 1 s. A worker tries again in 1 s, for example `codepilot worker --until-idle`."
     )
     assert settled(quiet, run_id) == []
@@ -225,7 +225,7 @@ def test_messages_contain_no_secret_of_the_url(quiet: Runtime, place: Receiver) 
 
 def test_a_password_in_the_url_is_sent_as_basic_auth(place: Receiver) -> None:
     assert WebhookClient(place.url.replace("//", "//some%20one:a:b@")).post("k", b"{}", 30.0).status == 200
-    assert place.heard[0].headers["Authorization"] == "Basic c29tZSBvbmU6YTpi"
+    assert place.received[0].headers["Authorization"] == "Basic c29tZSBvbmU6YTpi"
 
 
 def test_certificates_are_verified(tmp_path: Path, place: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,10 +239,10 @@ def test_certificates_are_verified(tmp_path: Path, place: Receiver, monkeypatch:
             WebhookClient(secured.url).post("k", b"{}", 30.0)
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert"))
         assert WebhookClient(secured.url).post("k", b"{}", 30.0).status == 200
-        assert len(secured.heard) == 1
+        assert len(secured.received) == 1
     with pytest.raises(Unanswered):
         WebhookClient(place.url.replace("http:", "https:")).post("k", b"{}", 5.0)
-    assert place.heard == [], "one that speaks no TLS is told nothing"
+    assert place.received == [], "one that speaks no TLS is sent nothing"
 
 
 def test_two_senders_never_send_one_notification_at_the_same_time(quiet: Runtime, place: Receiver) -> None:
@@ -251,9 +251,9 @@ def test_two_senders_never_send_one_notification_at_the_same_time(quiet: Runtime
     run_id = ended(quiet)
     first = threading.Thread(target=WebhookSender(quiet, WebhookClient(place.url)).send_due)
     first.start()
-    until(lambda: place.heard)
+    until(lambda: place.received)
     WebhookSender(quiet, WebhookClient(place.url)).send_due()
-    assert len(place.heard) == 1 and quiet.store.outbox.of(run_id)[0].state == "pending", "it left it to the first"
+    assert len(place.received) == 1 and quiet.store.outbox.of(run_id)[0].state == "pending", "it left it to the first"
     place.over.set()
     first.join(60)
     until(quiet.store.outbox.pending)
@@ -273,14 +273,14 @@ def test_a_sender_that_dies_before_the_record_is_followed_by_another(
     command = [sys.executable, str(HERE / "dying_sender.py"), str(quiet.home.path), place.url]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    assert len(place.heard) == 1 and settled(quiet, run_id) == []
+    assert len(place.received) == 1 and settled(quiet, run_id) == []
     WebhookSender(quiet, WebhookClient(place.url)).send_due()
-    assert len(place.heard) == 1, "the dead one's time is not over"
+    assert len(place.received) == 1, "the dead one's time is not over"
     later = now_us() + int(module.LEASE_SEC * 1e6)
     with_time = Store.open(quiet.home.database, clock=lambda: later, locks=quiet.home.locks)
     WebhookSender(Runtime(quiet.settings, with_time, quiet.artifacts), WebhookClient(place.url)).send_due()
     with_time.close()
-    assert [heard.body for heard in place.heard] == [place.heard[0].body] * 2
+    assert [received.body for received in place.received] == [place.received[0].body] * 2
     assert len(place.keys) == 2 and len(set(place.keys)) == 1
     (event,) = settled(quiet, run_id)
     assert event.type is EventType.NOTIFICATION_SENT
@@ -300,7 +300,7 @@ def test_each_end_is_described_as_it_was(quiet: Runtime, place: Receiver) -> Non
     quiet.store.control(run_id, decide_cancel)
     assert quiet.store.load(run_id).failure != spent.failure
     WebhookSender(quiet, WebhookClient(place.url)).send_due()
-    assert [heard.json["failure"]["kind"] for heard in place.heard] == [
+    assert [received.json["failure"]["kind"] for received in place.received] == [
         "budget_exceeded",
         "budget_exceeded",
         "cancelled",
@@ -318,11 +318,11 @@ def test_an_unreadable_run_does_not_hold_up_others(quiet: Runtime, place: Receiv
         connection.exec_driver_sql("UPDATE events SET data = '{}' WHERE seq = 1 AND run_id = ?", (broken,))
     engine.dispose()
     WebhookSender(quiet, WebhookClient(place.url)).send_due()
-    assert [heard.json["run_id"] for heard in place.heard] == [fine]
+    assert [received.json["run_id"] for received in place.received] == [fine]
 
 
 def test_a_command_sends_the_notifications_of_its_own_run(quiet: Runtime, place: Receiver) -> None:
-    """Another command's run may be nobody's business where this one's are told."""
+    """Another command's run may be nobody's business where this one's are shown."""
     place.answers[:] = [503, 200]
     first = ended(quiet)
     assert "answered 503" in notify(quiet, first)

@@ -55,13 +55,13 @@ def do_in_steps(monkeypatch: pytest.MonkeyPatch, do: Callable[[Work], None]) -> 
 def test_an_urgent_run_preempts_another_at_the_stores_limit(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_pool, "COUNT_SEC", 0.02)
     runtime.store.queue.limit.set(1)
-    worker, told, order = Worker(runtime), threading.Event(), []
+    worker, reported, order = Worker(runtime), threading.Event(), []
     preempt = worker.preempt
 
     def tell(priority: int | None, *, over_limit: bool) -> None:
         preempt(priority, over_limit=over_limit)
         if priority is not None and METRICS.value("codepilot_step_queue_depth") == 1:
-            told.set()
+            reported.set()
 
     monkeypatch.setattr(worker, "preempt", tell)
 
@@ -69,27 +69,27 @@ def test_an_urgent_run_preempts_another_at_the_stores_limit(runtime: Runtime, mo
         order.append((work.run.task.priority, work.run.state))
         if order == [(-10, State.INIT)]:
             urgent.append(submitted(runtime, priority=10))
-            told.wait(60)
+            reported.wait(60)
 
     do_in_steps(monkeypatch, step)
     urgent: list[str] = []
     other = submitted(runtime, priority=-10)
     with at_work(runtime, worker):
         ended(runtime, other)
-    assert told.is_set(), "that somebody waits is counted, and told to who is at work"
+    assert reported.is_set(), "that somebody waits is counted, and reported to the worker"
     assert order.index((10, State.FINALIZE)) < order.index((-10, State.FINALIZE))
 
 
 def test_a_lowered_limit_holds_for_the_runs_at_work(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     for where, name in ((meta, "FRESH_SEC"), (worker_pool, "COUNT_SEC"), (worker_pool, "POLL_SEC")):
         monkeypatch.setattr(where, name, 0.02)
-    worker, told, both = Worker(runtime), threading.Event(), threading.Barrier(2)
+    worker, reported, both = Worker(runtime), threading.Event(), threading.Barrier(2)
     preempt, together = worker.preempt, Together()
 
     def tell(priority: int | None, *, over_limit: bool) -> None:
         preempt(priority, over_limit=over_limit)
         if over_limit:
-            told.set()
+            reported.set()
 
     monkeypatch.setattr(worker, "preempt", tell)
 
@@ -97,7 +97,7 @@ def test_a_lowered_limit_holds_for_the_runs_at_work(runtime: Runtime, monkeypatc
         if work.run.state is State.INIT:
             both.wait(60)
             runtime.store.queue.limit.set(1)
-            assert told.wait(60)
+            assert reported.wait(60)
             return
         with together.counted():
             time.sleep(0.02)

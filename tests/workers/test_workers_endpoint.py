@@ -32,30 +32,30 @@ SEED = {
 
 
 def test_metrics_have_their_names_and_count(alone: Deployment, shop: Path) -> None:
-    with receiver() as told:
-        alone.environ_more["CODEPILOT_NOTIFY_URL"] = told.url
+    with receiver() as reported:
+        alone.environ_more["CODEPILOT_NOTIFY_URL"] = reported.url
         worker = alone.worker()
         with alone.runtime() as runtime:
             run_id = alone.submit(shop)
-            wait_for(lambda: told.heard, 90)
+            wait_for(lambda: reported.received, 90)
             ended(runtime, run_id)
         wait_for(lambda: 'codepilot_notifications_total{result="sent"} 1.0' in worker.get("/metrics")[1], 30)
-    assert (told.heard[0].json["run_id"], told.heard[0].json["verdict"]) == (run_id, "confirmed")
+    assert (reported.received[0].json["run_id"], reported.received[0].json["verdict"]) == (run_id, "confirmed")
     wait_for(lambda: 'codepilot_run_total{status="success"} 1.0' in worker.get("/metrics")[1], 60)
-    told = worker.get("/metrics")[1].splitlines()
-    assert {f"# TYPE {name} {kind}" for name, kind in SEED.items()} <= set(told)
+    reported = worker.get("/metrics")[1].splitlines()
+    assert {f"# TYPE {name} {kind}" for name, kind in SEED.items()} <= set(reported)
     assert {
         'codepilot_step_duration_seconds_count{role="FINALIZE",status="succeeded"} 1.0',
         "codepilot_run_duration_seconds_count 1.0",
-        "codepilot_pass_at_1_ratio 1.0",
+        'codepilot_pass_at_1_ratio{set="runs"} 1.0',
         "codepilot_step_queue_depth 0.0",
         "codepilot_workspace_snapshot_duration_seconds_count 3.0",
         'codepilot_agent_turns_total{role="IMPLEMENT"} 1.0',
-    } <= set(told)
+    } <= set(reported)
     assert worker.get("/elsewhere")[0] == 404
 
 
-def test_a_store_that_is_away_is_told_and_outlived(tmp_path: Path, shop: Path) -> None:
+def test_a_store_that_is_away_is_reported_and_outlived(tmp_path: Path, shop: Path) -> None:
     """Stopping is as a power cut to the server, so it is one of this test's own."""
     with quick_place() as place, postgres_server(place / "pg") as server:
         deployment = Deployment(

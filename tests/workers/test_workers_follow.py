@@ -1,4 +1,4 @@
-"""Commands that drive a run beside workers: who does the work makes no difference to who asked for it."""
+"""Commands that drive a run next to workers: who does the work makes no difference to who asked for it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CODEPILOT_PROJECT_RUNNER", "unittest")
 
 
-def told(text: str) -> list[str]:
+def reported(text: str) -> list[str]:
     """The progress lines of a command: what happened to which step."""
     return re.findall(r"^[✓✗-] [A-Z_]+", text, re.MULTILINE)
 
@@ -49,7 +49,7 @@ def report(runtime: Runtime, run_id: str) -> dict[str, Any]:
     return found
 
 
-def test_a_repair_beside_idle_workers_is_done_by_who_asked_for_it(team: Deployment, shop: Path) -> None:
+def test_a_repair_next_to_idle_workers_is_done_by_who_asked_for_it(team: Deployment, shop: Path) -> None:
     with team.pool("two") as other, team.runtime("one") as runtime:
         code, out, err = team.start("fix", str(shop), "--json", "--apply", home="one").end()
         found = json.loads(out)
@@ -70,12 +70,12 @@ def test_runs_that_are_begun_here_are_worked_on_here(team: Deployment, tmp_path:
     with team.pool("one"), team.pool(team.elsewhere), team.runtime("one") as runtime:
         task = make_task(Request(repo=str(repo)), configured(team.environ("one")))
         for _ in range(5):
-            heard: list[Event] = []
+            received: list[Event] = []
             begun = begin(runtime, task)
-            Worker(runtime, heard.append, begun=begun).drive(begun.run.run_id)
+            Worker(runtime, received.append, begun=begun).drive(begun.run.run_id)
             _, events = ended(runtime, begun.run.run_id)
             assert set(starters(events)) == {begun.worker}
-            assert heard == events[begun.run.last_seq :]
+            assert received == events[begun.run.last_seq :]
 
 
 def test_a_run_that_is_at_work_is_followed_by_who_resumes_it(team: Deployment, shop: Path) -> None:
@@ -87,9 +87,9 @@ def test_a_run_that_is_at_work_is_followed_by_who_resumes_it(team: Deployment, s
         code, out, err = follower.end()
         assert code == 0, out + err
         run, events = ended(runtime, run_id)
-        assert told(out)[-1] == "✓ FINALIZE"
+        assert reported(err)[-1] == "✓ FINALIZE"
         skipped = {event.step_id for event in events if event.type is EventType.STEP_SKIPPED}
-        assert len(told(out)) == len({event.step_id for event in events} - {None} - skipped)
+        assert len(reported(err)) == len({event.step_id for event in events} - {None} - skipped)
         bundle = runtime.home.bundles / run_id
         assert f"bundle   {bundle}" in out
         assert {"patch.diff", "report.json", "transcript.jsonl"} <= {path.name for path in bundle.iterdir()}
@@ -110,7 +110,7 @@ def _shows_a_bundle_only_where_it_is(deployment: Deployment, run_id: str) -> Non
     assert f"bundle   {brought}" in shown and brings not in shown
 
 
-def test_a_failure_is_told_and_recorded_alike_however_often(alone: Deployment, tmp_path: Path) -> None:
+def test_a_failure_is_reported_and_recorded_alike_however_often(alone: Deployment, tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "empty", EMPTY)
 
     def fails(runtime: Runtime) -> dict[str, Any]:
@@ -134,14 +134,14 @@ def test_a_failure_is_told_and_recorded_alike_however_often(alone: Deployment, t
 def test_who_follows_goes_on_where_the_worker_died(team: Deployment, tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "slow", ENDLESS)
     worker = team.worker(home=team.elsewhere)
-    heard: list[Event] = []
+    received: list[Event] = []
     with team.runtime("one") as runtime:
         run_id = team.submit(repo, "one")
         wait_for(has(runtime, run_id, EventType.SNAPSHOT_TAKEN))
-        follower = Worker(runtime, heard.append)
+        follower = Worker(runtime, received.append)
         thread = threading.Thread(target=follower.drive, args=(run_id, 0))
         thread.start()
-        wait_for(lambda: heard)
+        wait_for(lambda: received)
         assert set(starters(runtime.store.events(run_id))) == {worker.name}
         worker.kill()
         wait_for(lambda: starters(runtime.store.events(run_id))[-1] == follower.name)
@@ -149,7 +149,7 @@ def test_who_follows_goes_on_where_the_worker_died(team: Deployment, tmp_path: P
         thread.join(90)
         run, events = ended(runtime, run_id)
         assert (run.state, starters(events)) == (State.ABORTED, [worker.name, follower.name])
-        assert heard == events
+        assert received == events
 
 
 def test_who_interrupts_what_is_followed_pauses_the_run(alone: Deployment, tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_who_interrupts_what_is_followed_pauses_the_run(alone: Deployment, tmp_p
         follower.signal(signal.SIGQUIT)
         code, _, err = follower.end(60)
         assert (code, f"codepilot resume {run_id}" in err) == (131, True)
-        assert set(starters(runtime.store.events(run_id))) == {worker}, "whoever follows takes nothing from them"
+        assert set(starters(runtime.store.events(run_id))) == {worker}, "anyone who follows takes nothing from them"
         cancel(runtime, run_id)
         ended(runtime, run_id)
 

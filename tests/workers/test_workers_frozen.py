@@ -45,9 +45,9 @@ def test_a_frozen_workers_run_is_finished_by_another(team: Deployment, shop: Pat
         assert [kinds.count(once) for once in ONCE] == [1] * len(ONCE)
 
         frozen.signal(signal.SIGCONT)
-        wait_for(lambda: "no longer holds" in frozen.said(), 60)
+        wait_for(lambda: "no longer holds" in frozen.logged(), 60)
         assert runtime.store.events(run_id) == events, "it wrote nothing"
-        lost = json.loads(next(line for line in frozen.said().splitlines() if "no longer holds" in line))
+        lost = json.loads(next(line for line in frozen.logged().splitlines() if "no longer holds" in line))
         step = next(step for step in runtime.store.steps(run_id) if step.step_id == lost["stepId"])
         assert lost["level"] == "WARNING"
         assert (lost["runId"], lost["role"], lost["attempt"]) == (run_id, step.state, step.attempt)

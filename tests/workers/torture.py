@@ -34,7 +34,7 @@ PEACE_SEC = 90.0
 """How long the last of the runs may take when nobody disturbs them any more."""
 
 ANSWER_SEC = 0.3
-"""How long the receiver takes to answer: whoever tells it of an end may well be killed meanwhile."""
+"""How long the receiver takes to answer: anyone who tells it of an end may well be killed meanwhile."""
 
 MEMORIES = "SELECT kind FROM memories WHERE run_id = %s ORDER BY kind"
 ARTIFACTS = (
@@ -54,7 +54,7 @@ FILES = {
 
 
 @dataclass
-class Told:
+class Recorded:
     """What was done to the workers."""
 
     kills: int = 0
@@ -63,8 +63,8 @@ class Told:
     starts: int = 0
     starts_of_steps: int = 0
     taken_over: int = 0
-    told_twice: int = 0
-    """Notifications that were sent again, because whoever sent them first did not come to record it."""
+    sent_twice: int = 0
+    """Notifications that were sent again, because anyone who sent them first did not come to record it."""
     seconds: float = 0.0
     last_kill: float = field(default=0.0, repr=False)
 
@@ -77,31 +77,31 @@ class Torture:
     seconds: float
     random: random.Random
     runs: int = 8
-    told: Told = field(default_factory=Told)
+    reported: Recorded = field(default_factory=Recorded)
     slots: list[WorkerProcess] = field(default_factory=list)
     submitted: list[str] = field(default_factory=list)
 
-    def torment(self) -> Told:
+    def torment(self) -> Recorded:
         """All of it; raises AssertionError for whatever is not as it should be."""
         began = time.monotonic()
         expected = self._undisturbed()
-        with receiver(delay_sec=ANSWER_SEC) as told, self.deployment.runtime("door") as runtime:
-            self.deployment.environ_more["CODEPILOT_NOTIFY_URL"] = told.url
+        with receiver(delay_sec=ANSWER_SEC) as reported, self.deployment.runtime("door") as runtime:
+            self.deployment.environ_more["CODEPILOT_NOTIFY_URL"] = reported.url
             task = make_task(Request(repo=str(self.repo), branch=BRANCH, notify=True, elsewhere=True), configured())
             self.submitted = [submit(runtime, task).run_id for _ in range(self.runs)]
             self.slots = [self._start(number) for number in range(WORKERS)]
             self._disturb(runtime, time.monotonic() + self.seconds)
             self._let_finish(runtime)
             for worker in self.slots:
-                worker.told_name()  # before that, a signal is not yet for it to handle
+                worker.reported_name()  # before that, a signal is not yet for it to handle
                 worker.signal(signal.SIGTERM)
             ended = [worker.wait(60) for worker in self.slots]
-            assert ended == [0] * WORKERS, [worker.said()[-500:] for worker in self.slots]
+            assert ended == [0] * WORKERS, [worker.logged()[-500:] for worker in self.slots]
             self._judge(runtime, expected)
-            self._judge_told(runtime, told)
+            self._judge_reported(runtime, reported)
         self._look_for_remains()
-        self.told.seconds = time.monotonic() - began
-        return self.told
+        self.reported.seconds = time.monotonic() - began
+        return self.reported
 
     def _undisturbed(self) -> Run:
         """The same run where nothing happens to it."""
@@ -113,7 +113,7 @@ class Torture:
     # what happens to them -----------------------------------------------------------------------------
 
     def _start(self, number: int) -> WorkerProcess:
-        self.told.starts += 1
+        self.reported.starts += 1
         return self.deployment.worker("--stale-after", f"{STALE_SEC:g}", home=f"machine-{number}", ready=False)
 
     def _disturb(self, runtime: Runtime, until: float) -> None:
@@ -124,16 +124,16 @@ class Torture:
         while time.monotonic() < until and not self._all_ended(runtime):
             time.sleep(self.random.uniform(1.0, 2.0))
             now = time.monotonic()
-            if not self.told.restarts and now >= restart:
+            if not self.reported.restarts and now >= restart:
                 self.postgres.restart()
-                self.told.restarts += 1
+                self.reported.restarts += 1
             if frozen is not None and now >= frozen[1]:
                 self.slots[frozen[0]].signal(signal.SIGCONT)
                 frozen = None
-            if not self.told.frozen and now >= freeze:
+            if not self.reported.frozen and now >= freeze:
                 frozen = (self._busy_slot(runtime), now + STALE_SEC + 1.5)
                 self.slots[frozen[0]].signal(signal.SIGSTOP)
-                self.told.frozen += 1
+                self.reported.frozen += 1
                 continue
             self._kill({frozen[0]} if frozen else set())
         if frozen is not None:
@@ -143,12 +143,12 @@ class Torture:
     def _kill(self, spared: set[int]) -> None:
         number = self.random.choice([one for one in range(WORKERS) if one not in spared])
         self.slots[number].kill()
-        self.told.kills += 1
+        self.reported.kills += 1
         self.slots[number] = self._start(number)
 
     def _busy_slot(self, runtime: Runtime) -> int:
         """The worker that started a step last, if it still lives: freezing an idle one shows little."""
-        names = {worker.told_name(): number for number, worker in enumerate(self.slots) if worker.has_told()}
+        names = {worker.reported_name(): number for number, worker in enumerate(self.slots) if worker.has_reported()}
         for run_id in self.submitted:
             for step in runtime.store.steps(run_id):
                 if step.worker in names and step.ended_at is None:
@@ -184,8 +184,8 @@ class Torture:
             self._judge_commit(run)
             started = [(event.step_id, event.data.fence) for event in events if isinstance(event.data, StepStarted)]
             assert started == sorted(set(started)), "each start of a step has a fence of its own, and they rise"
-            self.told.starts_of_steps += len(started)
-            self.told.taken_over += len(started) - len({step for step, _ in started})
+            self.reported.starts_of_steps += len(started)
+            self.reported.taken_over += len(started) - len({step for step, _ in started})
             fetch_bundle(run, events, runtime)
             check_bundle(runtime.home.bundles / run_id, None)
         lost = [line for line in self._git("fsck", "--unreachable", "--no-reflogs") if "commit" in line]
@@ -222,20 +222,20 @@ class Torture:
             assert not twice, (run_id, twice)
         engine.dispose()
 
-    def _judge_told(self, runtime: Runtime, told: Receiver) -> None:
-        """The receiver heard of each end under one key, of which there is one record, and the same each time."""
+    def _judge_reported(self, runtime: Runtime, reported: Receiver) -> None:
+        """The receiver got each end under one key, of which there is one record, and the same each time."""
         bodies = defaultdict(list)
-        for heard in told.heard:
-            bodies[heard.key].append(heard.body)
+        for received in reported.received:
+            bodies[received.key].append(received.body)
         rows = [row for run_id in self.submitted for row in runtime.store.outbox.of(run_id)]
         assert [row.run_id for row in rows] == self.submitted, "one end each"
         assert bodies.keys() == {f"{row.run_id}:{row.seq}" for row in rows}
-        assert {len(set(said)) for said in bodies.values()} == {1}, bodies
+        assert {len(set(logged)) for logged in bodies.values()} == {1}, bodies
         assert {row.state for row in rows} == {"sent"}
         for run_id in self.submitted:
             sent = [event for event in runtime.store.events(run_id) if event.type is EventType.NOTIFICATION_SENT]
             assert len(sent) == 1, (run_id, sent)
-        self.told.told_twice = len(told.heard) - len(bodies)
+        self.reported.sent_twice = len(reported.received) - len(bodies)
 
     def _look_for_remains(self) -> None:
         for number in range(WORKERS):
@@ -282,9 +282,9 @@ def main(seconds: float, seed: int) -> None:
                 left = until - time.monotonic()
                 torture = make_torture(root / f"round-{number}", postgres, s3, min(left, 60.0), seed + number)
                 try:
-                    told = torture.torment()
-                    sys.stdout.write(f"round {number}, seed {seed + number}: {told}\n")
-                    assert told.kills and told.restarts and told.frozen, "all ended before the worst of it"
+                    reported = torture.torment()
+                    sys.stdout.write(f"round {number}, seed {seed + number}: {reported}\n")
+                    assert reported.kills and reported.restarts and reported.frozen, "all ended before the worst of it"
                     sys.stdout.flush()
                 finally:
                     torture.deployment.close()

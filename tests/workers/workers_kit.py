@@ -89,18 +89,18 @@ class WorkerProcess:
     def pid(self) -> int:
         return self.process.pid
 
-    def has_told(self) -> bool:
-        """Whether it said that it is at work."""
+    def has_reported(self) -> bool:
+        """True if it reported that it is at work."""
         return bool(self.name or select.select([self.process.stdout], [], [], 0)[0])
 
-    def told_name(self) -> str:
+    def reported_name(self) -> str:
         """Its name, waited for if need be."""
         if not self.name:
             assert self.process.stdout is not None
             line = self.process.stdout.readline()
-            assert '"worker"' in line, line + self.said()
-            told = json.loads(line)
-            self.name, self.listen = told["worker"], told["listen"]
+            assert '"worker"' in line, line + self.logged()
+            reported = json.loads(line)
+            self.name, self.listen = reported["worker"], reported["listen"]
         return self.name
 
     def get(self, path: str) -> tuple[int, str]:
@@ -120,7 +120,7 @@ class WorkerProcess:
     def wait(self, seconds: float = 60) -> int:
         return self.process.wait(seconds)
 
-    def said(self) -> str:
+    def logged(self) -> str:
         return self.log.read_text(encoding="utf-8")
 
 
@@ -185,7 +185,7 @@ class Deployment:
         started = WorkerProcess(self.root / home, process, log)
         self.workers.append(started)
         if ready:
-            started.told_name()
+            started.reported_name()
         return started
 
     @contextlib.contextmanager
@@ -220,17 +220,17 @@ class Deployment:
 
     @contextlib.contextmanager
     def held(self, run_id: str, home: str = "home") -> Iterator[threading.Event]:
-        """A worker has the run's first step, and goes on with it once it is told to."""
-        told = threading.Event()
+        """A worker has the run's first step, and goes on with it once it is asked to."""
+        reported = threading.Event()
         with self.runtime(home) as runtime:
-            worker = Worker(runtime, lambda event: told.wait(90) and None)
+            worker = Worker(runtime, lambda event: reported.wait(90) and None)
             thread = threading.Thread(target=worker.drive, args=(run_id,))
             thread.start()
             try:
                 wait_for(lambda: at_work(runtime, run_id))
-                yield told
+                yield reported
             finally:
-                told.set()
+                reported.set()
                 thread.join()
 
     def submit(self, repo: Path, home: str = "home", **asked: object) -> str:

@@ -8,24 +8,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from codepilot.engine.apply import apply_run as apply_run
-    from codepilot.engine.apply import commit_run as commit_run
-    from codepilot.engine.apply import patch_of as patch_of
-    from codepilot.engine.bundle_check import Checking as Checking
-    from codepilot.engine.bundle_check import verify_bundle as verify_bundle
+    from codepilot.engine.change.apply import apply_run as apply_run
+    from codepilot.engine.change.apply import commit_run as commit_run
+    from codepilot.engine.change.apply import patch_of as patch_of
+    from codepilot.engine.change.bundle_check import Checking as Checking
+    from codepilot.engine.change.bundle_check import verify_bundle as verify_bundle
+    from codepilot.engine.change.review import Reviewed as Reviewed
     from codepilot.engine.close import collect as collect
     from codepilot.engine.close import fetch_bundle as fetch_bundle
     from codepilot.engine.control import cancel as cancel
     from codepilot.engine.control import go_on as go_on
     from codepilot.engine.control import pause as pause
     from codepilot.engine.control import resume as resume
+    from codepilot.engine.environment.prepare import Preparation as Preparation
     from codepilot.engine.execution_context import open_executor as open_executor
-    from codepilot.engine.facade import CodePilot as CodePilot
-    from codepilot.engine.facade import Removed as Removed
+    from codepilot.engine.facade.codepilot import CodePilot as CodePilot
+    from codepilot.engine.facade.upkeep import Removed as Removed
     from codepilot.engine.fork import fork_run as fork_run
+    from codepilot.engine.interactive.requests import Asked as Asked
+    from codepilot.engine.interactive.requests import Listed as Listed
+    from codepilot.engine.memory.memories import Remembered as Remembered
     from codepilot.engine.report import report_run as report_run
     from codepilot.engine.runtime import Runtime as Runtime
     from codepilot.engine.settings import Settings as Settings
+    from codepilot.engine.settings import make_budget as make_budget
     from codepilot.engine.task import Begun as Begun
     from codepilot.engine.task import Request as Request
     from codepilot.engine.task import begin as begin
@@ -36,18 +42,23 @@ if TYPE_CHECKING:
     from codepilot.engine.worker_pool import WorkerPool as WorkerPool
 
 _MODULES = {
-    "apply": "apply_run commit_run patch_of",
-    "bundle_check": "Checking verify_bundle",
+    "change.apply": "apply_run commit_run patch_of",
+    "change.bundle_check": "Checking verify_bundle",
     "close": "collect fetch_bundle",
     "control": "cancel go_on pause resume",
     "execution_context": "open_executor",
-    "facade": "CodePilot Removed",
+    "facade.codepilot": "CodePilot",
     "fork": "fork_run",
+    "environment.prepare": "Preparation",
     "report": "report_run",
+    "memory.memories": "Remembered",
+    "change.review": "Reviewed",
     "runtime": "Runtime",
-    "settings": "Settings",
+    "interactive.requests": "Asked Listed",
+    "settings": "Settings make_budget",
     "task": "Begun Request begin make_task submit",
     "webhook": "notify",
+    "facade.upkeep": "Removed",
     "worker": "Worker",
     "worker_pool": "WorkerPool",
 }

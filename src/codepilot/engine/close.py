@@ -1,4 +1,4 @@
-"""The files of runs: the log while a run works, its record when it ends, and the removal of what nobody needs.
+"""The files of runs: the log while a run works, its record when it ends, and removal of unneeded workspaces.
 
 Garbage collection removes workspaces of runs that rested long enough, crashed ones included, and old artifacts.
 """
@@ -19,6 +19,8 @@ from codepilot.core.events import BundleWritten, Event
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
 from codepilot.engine.execution_context import lock_files, remove_leased_workspaces, remover, run_of
+from codepilot.engine.kinds.dry_run import record_rehearsal
+from codepilot.engine.memory.learning import keep_partial
 from codepilot.engine.report import report_run, worth_keeping
 from codepilot.engine.runtime import Runtime
 from codepilot.engine.settings import ARTIFACTS_VARIABLE, STORE_VARIABLE
@@ -90,6 +92,11 @@ def close_run(run: Run, runtime: Runtime) -> None:
     open_log(runtime, run.run_id).close()
     if not run.terminal:
         return
+    runtime.store.locks.release(run.run_id)
+    if run.task.dry_run:
+        record_rehearsal(run, runtime)
+        open_log(runtime, run.run_id).close()
+    keep_partial(run, runtime)
     if run.bundle is None:
         with _alone(runtime.home.logs / f"{run.run_id}.jsonl"):
             _write_record(run.run_id, runtime)
@@ -98,7 +105,7 @@ def close_run(run: Run, runtime: Runtime) -> None:
 
 
 def _write_record(run_id: str, runtime: Runtime) -> None:
-    """Write the record of the run as it is now: it may have gone on since it ended."""
+    """Write the record of the run as it is now: it may have been resumed since it ended."""
     run = runtime.store.load(run_id)
     if not run.terminal or run.bundle is not None:
         return
@@ -222,10 +229,16 @@ def prune(runtime: Runtime, older_than: timedelta, *, rehearse: bool) -> Pruned:
 
 def _refuse_others(runtime: Runtime) -> None:
     """Raise unless the artifacts certainly belong to this store alone."""
+    if (problem := lacks_owner(runtime)) is not None:
+        raise problem
+
+
+def lacks_owner(runtime: Runtime) -> CodePilotError | None:
+    """Why the artifacts may not be removed by this store: others may need them."""
     names = runtime.artifacts.names()
     others = sorted(f"{place} ({name})" for name, place in names.items() if name != runtime.store.store_id)
     if others:
-        raise CodePilotError(
+        return CodePilotError(
             FailureKind.INVALID_SPEC,
             f"{runtime.artifacts.place} holds other stores' artifacts too, which would go: {', '.join(others)}.",
             next_action=f"Set {STORE_VARIABLE} to the store whose artifacts they are. If there is no such store any"
@@ -234,12 +247,13 @@ def _refuse_others(runtime: Runtime) -> None:
     store, named = runtime.settings.store, runtime.settings.artifacts is not None
     owned = store if named else store in (None, "", str(runtime.home.database))
     if not owned and (not names or named):
-        raise CodePilotError(
+        return CodePilotError(
             FailureKind.INVALID_SPEC,
             f"Unknown owner of the artifacts in {runtime.artifacts.place}: what the runs of {runtime.store.place}"
             " do not name would be removed, a whole team's artifacts perhaps.",
             next_action=f"Set both {STORE_VARIABLE} and {ARTIFACTS_VARIABLE}: the store, and where its artifacts are.",
         )
+    return None
 
 
 def sweep(runtime: Runtime) -> None:
@@ -259,7 +273,7 @@ def sweep(runtime: Runtime) -> None:
 
 @contextmanager
 def _logged(name: str) -> Iterator[None]:
-    """Log what cannot be removed and go on: no run depends on it."""
+    """Log what cannot be removed and continue: no run depends on it."""
     try:
         yield
     except FileNotFoundError:
@@ -276,7 +290,7 @@ def _here(runtime: Runtime) -> set[str]:
 
 
 def _unneeded(runtime: Runtime, run_id: str, horizon: int, strange: dict[str, str]) -> bool:
-    """Whether the run needs its workspaces no more. An unknown run needs none if no other store uses this home."""
+    """True if the run needs its workspaces no more. An unknown run needs none if no other store uses this home."""
     try:
         run = runtime.store.load(run_id)
     except CodePilotError as error:

@@ -23,13 +23,16 @@ from urllib.parse import urlsplit
 from codepilot.context import Files, Survey
 from codepilot.core.events import BasePinned, NetworkRefused
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.git_names import NO_COMMIT
 from codepilot.core.policy import Policy
 from codepilot.core.run import Run
 from codepilot.core.task import Capability, TaskSpec
 from codepilot.engine.base import fetch_base, open_objects
 from codepilot.engine.settings import Settings
 from codepilot.executor import CreateWorkspace, Executor, LocalExecutor, MountSpec, NetworkSeen
-from codepilot.project import Project, check_level, detect
+from codepilot.project import Project, check_level, detect, locate, version_files
+from codepilot.project.interpreter import has_environment
+from codepilot.project.recipe import environment_for, modules_for
 from codepilot.sandbox import Least, Level, Wanted, choose, weaker
 from codepilot.skills import answer_calls, count_calls
 from codepilot.store import Home
@@ -275,6 +278,10 @@ class ExecutionContext:
         info = self.executor.create(self.request(workspace, tree))
         return info.path
 
+    def inside(self, workspace: str) -> str:
+        """The path at which code inside sees the workspace, which is there."""
+        return self.executor.create(self.request(workspace, self.base.tree)).inside
+
     @contextmanager
     def copied(self, workspace: str) -> Iterator[str]:
         """A copy of a workspace as it is now, deleted when the block is left."""
@@ -297,7 +304,7 @@ class ExecutionContext:
             at=self.base.checkout if self.executor.remaps else None,
             mounts=tuple(MountSpec(source=source, target=target) for source, target in self.project.mounts),
             carried=self._carried(),
-            env={**_proxied(self.hosts), **self.project.env},
+            env={**proxied(self.hosts), **self.project.env},
             kernel_python=self.project.interpreter.executable,
             hosts=self.hosts,
         )
@@ -306,8 +313,17 @@ class ExecutionContext:
         if self.base.checkout is None:
             return ()
         root = Path(self.base.checkout)
-        git_dir = find_repository(root).git_dir if self.carry else None
-        return tuple(MountSpec(source=str(_within(root, path, git_dir)), target=path) for path in self.carry)
+        wanted = dict.fromkeys((*self.carry, *self._version_files))
+        git_dir = find_repository(root).git_dir if wanted else None
+        return tuple(MountSpec(source=str(_within(root, path, git_dir)), target=path) for path in wanted)
+
+    @cached_property
+    def _version_files(self) -> tuple[str, ...]:
+        """Version files that the project's build wrote into the checkout and that the base lacks."""
+        root = Path(self.base.checkout or "/nowhere")
+        found = version_files(root, self.project.folder) if self.project.is_python else ()
+        tracked = self.objects.read_tree(self.base.tree) if found else {}
+        return tuple(path for path in found if path not in tracked and (root / path).resolve() == root.resolve() / path)
 
     @cached_property
     def survey(self) -> Survey:
@@ -317,16 +333,16 @@ class ExecutionContext:
 
     def ages(self, paths: tuple[str, ...]) -> dict[str, tuple[DatedLine, ...]]:
         """When each line of these files last changed before the base; empty if the checkout is not on this machine."""
-        if self.base.checkout is None or not Path(self.base.checkout).is_dir():
+        if self.base.commit == NO_COMMIT or self.base.checkout is None or not Path(self.base.checkout).is_dir():
             return {}
         return line_ages(Path(self.base.checkout), self.base.commit, paths)
 
     def close(self) -> None:
-        """Close the object store; whichever code opened the executor closes it."""
+        """Close the object store. The executor is closed by the code that opened it."""
         self.objects.close()
 
 
-def _proxied(hosts: tuple[str, ...]) -> dict[str, str]:
+def proxied(hosts: tuple[str, ...]) -> dict[str, str]:
     """Exclude loopback names from the proxy, except those that the task opened."""
     opened = {host.partition(":")[0] for host in hosts}
     if not opened.intersection(LOOPBACK):
@@ -366,16 +382,35 @@ def find_project(
     chosen = settings.for_repository(root).project
     seen_at = base.checkout if base.checkout and executor.remaps else inside()
     named_by_user = chosen.python == settings.for_repository(None).project.python
+    folder = chosen.root if chosen.root and not task.path else locate(root, _pointed_at(task, root))
+    named = task.python or (None if chosen.python else _prepared(root, folder, settings))
     project = detect(
         root,
-        python=task.python,
+        folder=folder,
+        python=named,
         environ=settings.environ,
         inside=seen_at,
         settings=chosen,
         named_by_user=named_by_user,
+        prepared=modules_for(settings.home.envs, root, folder),
     )
     check_level(project, executor.remaps, seen_at)
-    return replace(project, hosts=test_hosts, env={**_proxied(test_hosts), **project.env})
+    return replace(project, hosts=test_hosts, env={**proxied(test_hosts), **project.env})
+
+
+def _prepared(root: Path, folder: str, settings: Settings) -> str | None:
+    """The Python of an environment that was prepared for the project, unless it has one of its own."""
+    if has_environment(root, settings.environ, folder):
+        return None
+    found = environment_for(settings.home.envs, root, folder)
+    return None if found is None else str(found)
+
+
+def _pointed_at(task: TaskSpec, root: Path) -> Path:
+    """The file or directory by which the project is found: the one that is named, else that of the first test."""
+    files = [test.partition("::")[0] for test in task.tests if "::" in test or "/" in test]
+    named = [Path(os.path.normpath(root / path)) for path in ([task.path] if task.path else files)]
+    return next((place for place in named if place.exists() and root in place.parents), root)
 
 
 class RunResources:
@@ -422,15 +457,18 @@ class RunResources:
             if not allowed and len(self._reported) + len(self._refused) < MOST_REFUSED:
                 self._refused.setdefault(f"{host}:{port}", why)
 
-    def get(self, task: TaskSpec, base: BasePinned, project: Project) -> ExecutionContext:
-        kept = self._context
-        if kept is None or (kept.base, kept.project) != (base, project):
+    def get(
+        self, task: TaskSpec, base: BasePinned, project: Project, hosts: tuple[str, ...] | None = None
+    ) -> ExecutionContext:
+        """The context with the task's hosts, or with these."""
+        kept, hosts = self._context, task.hosts if hosts is None else hosts
+        if kept is None or (kept.base, kept.project, kept.hosts) != (base, project, hosts):
             self._close_context()
             objects = open_objects(self._home, base.repo_id)
             fetch_base(self._runtime, base, objects)
             checkout = Path(base.checkout) if base.checkout else None
             carry = self._runtime.settings.for_repository(checkout).project.carry
-            kept = self._context = ExecutionContext(self.executor(task), objects, base, project, task.hosts, carry)
+            kept = self._context = ExecutionContext(self.executor(task), objects, base, project, hosts, carry)
         return kept
 
     def interrupt(self) -> None:

@@ -1,4 +1,4 @@
-"""The event follower: a run's events in order, each once, whichever process records them."""
+"""The event follower: a run's events in order, each once, from any process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class EventFollower:
         self.after = after
 
     def follow(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Event]:
-        """Yield the events, and those to come until the run ends or waits, or `stop` says so."""
+        """Yield the events, and new ones until the run ends or waits, or `stop` returns true."""
         while True:
             yield from self.new()
             run = self._store.load(self._run_id)
@@ -43,7 +43,7 @@ class EventFollower:
             more = len(events) == PAGE
 
     def recorded(self, event: Event) -> Iterator[Event]:
-        """Yield an event that this process recorded, after those that others recorded before it."""
+        """Yield an event that this process recorded, after earlier ones of other processes."""
         if event.seq > self.after + 1:
             yield from self.new()
         if event.seq > self.after:
@@ -61,5 +61,5 @@ class EventFollower:
 
 
 def is_settled(run: Run) -> bool:
-    """Whether the run has ended, or waits for longer than a moment."""
+    """True if the run has ended, or waits for longer than a moment."""
     return run.state in TERMINAL | WAITING and not run.soon_back

@@ -11,16 +11,25 @@ from codepilot.core.fork import fork, taken_over
 from codepilot.core.run import Run, replay
 from codepilot.engine.base import fetch_base, open_objects
 from codepilot.engine.execution_context import leased_workspaces
+from codepilot.engine.plan.families import refuse_child
 from codepilot.engine.runtime import Runtime
 from codepilot.engine.snapshot_transfer import read_snapshot
 from codepilot.store import new_id
 
 
-def fork_run(runtime: Runtime, run_id: str, at: int | None) -> Run:
+def fork_run(runtime: Runtime, run_id: str, at: int | None, by: str = "user") -> Run:
     """A new run that has the events of another one up to `at`, the last at which it was at work by default.
 
     Where the files of a turn are gone, it begins with the turn's step.
     """
+    refuse_child(runtime.store.load(run_id), "forked")
+    forked = new_id("r-")
+    runtime.store.create_run(forked, forked_events(runtime, run_id, at, forked, by))
+    return runtime.store.load(forked)
+
+
+def forked_events(runtime: Runtime, run_id: str, at: int | None, forked: str, by: str = "user") -> list[EventDraft]:
+    """The first events of the run `forked`."""
     events = runtime.store.events(run_id)
     taken = taken_over(events, at if at is not None else _last_at_work(runtime, run_id))
     past = replay(taken)
@@ -28,9 +37,7 @@ def fork_run(runtime: Runtime, run_id: str, at: int | None) -> Run:
     if (turn := _turn(taken, past)) is not None and turn not in kept and not _known(taken, turn):
         begun = max(event.seq for event in taken if event.type is EventType.STEP_QUEUED)
         taken = [event for event in taken if event.seq <= begun]
-    forked = new_id("r-")
-    runtime.store.create_run(forked, [*fork(taken, forked), *kept.values()])
-    return runtime.store.load(forked)
+    return [*fork(taken, forked, by), *kept.values()]
 
 
 def _last_at_work(runtime: Runtime, run_id: str) -> int:
@@ -57,7 +64,7 @@ def _turn(taken: Sequence[Event], past: Run) -> str | None:
 
 
 def _known(taken: Sequence[Event], snapshot: str) -> bool:
-    """Whether it can be had from what the events name."""
+    """True if it can be had from what the events name."""
     kinds = (SnapshotKept, PatchProposed)
     return any(event.data.snapshot == snapshot for event in taken if isinstance(event.data, kinds))
 

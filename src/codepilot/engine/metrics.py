@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from codepilot.core.events import (
+    TERMINAL,
+    WAITING,
     Event,
     GuardrailBlocked,
     RunFinished,
@@ -25,7 +27,9 @@ LONG = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 
 _runs = METRICS.counter("codepilot_run_total", "Runs that ended.", ["status"])
 _first_time = METRICS.gauge(
-    "codepilot_pass_at_1_ratio", "Share of runs done or failed in this process whose first change passed."
+    "codepilot_pass_at_1_ratio",
+    "Share of tasks whose first change was right: of the newest sweep of a set, and of this process's own runs.",
+    ["set"],
 )
 _run_seconds = METRICS.histogram(
     "codepilot_run_duration_seconds", "Time from submission to the end of a run.", buckets=LONG
@@ -46,6 +50,26 @@ SNAPSHOT_SECONDS = METRICS.histogram("codepilot_workspace_snapshot_duration_seco
 
 Caller(METRICS)
 """Declares the metrics of skills, so that scrapers see them before the first call."""
+
+OWN_RUNS = "runs"
+"""The set of the runs that this process worked on."""
+
+
+def show_sweeps(ratios: Mapping[str, float]) -> None:
+    """Set the pass rates of benchmark sweeps, by set."""
+    for name, ratio in ratios.items():
+        _first_time.set(ratio, set=name)
+
+
+def declare() -> None:
+    """Begin with zeros where a rate is asked for: a counter that appears with its first count has none yet."""
+    for status in _STATUS.values():
+        _runs.inc(0, status=status)
+    for state in sorted(set(State) - TERMINAL - WAITING):
+        _retries.inc(0, role=state)
+    for status in ("success", "error", "timeout"):
+        _calls.inc(0, tool="run_command", status=status)
+
 
 _STATUS = {State.DONE: "success", State.FAILED: "failed", State.ABORTED: "aborted"}
 _ENDINGS = {StepSucceeded: "succeeded", StepFailed: "failed", StepSkipped: "skipped"}
@@ -89,4 +113,4 @@ def _count_first_time(passed: bool) -> None:
     with _guard:
         _ended[0] += passed
         _ended[1] += 1
-        _first_time.set(_ended[0] / _ended[1])
+        _first_time.set(_ended[0] / _ended[1], set=OWN_RUNS)

@@ -1,7 +1,7 @@
 """The monitor: one thread per worker process that watches the open steps and the leases of all workers.
 
 It sends heartbeats, interrupts steps that are cancelled, paused or out of budget, returns the steps of dead workers to
-the queue, and lets parked runs go on when their time comes.
+the queue, resumes parked runs that are due, and looks after child runs.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from codepilot.core.decide import decide_due
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.run import Run
 from codepilot.core.spending import must_stop, tighter_clock
+from codepilot.engine.plan.families import look_after
 from codepilot.store import Claim, LostLease, Requests, Store, Unreadable
 from codepilot.telemetry import METRICS, now_us
 
@@ -38,7 +39,7 @@ class StopRequested(Exception):
 
 
 class OpenStep:
-    """Whether an open step must stop, and why.
+    """True if an open step must stop, and why.
 
     A pause lets an agent's action finish; a cancel, a spent budget and a lost lease do not. What the step starts after
     that is interrupted as well. A store that is away stops nothing: the next write will fail.
@@ -71,7 +72,7 @@ class OpenStep:
 
     @property
     def aborted(self) -> bool:
-        """Whether the worker gives its steps back."""
+        """True if the worker gives its steps back."""
         return self._aborting.is_set()
 
     @property
@@ -80,7 +81,7 @@ class OpenStep:
 
     @property
     def urgent(self) -> bool:
-        """Whether an action in flight must not be waited for."""
+        """True if an action in flight must not be waited for."""
         return self.cancelled or self.aborted or self.spent is not None or self.lost is not None
 
     @property
@@ -102,11 +103,11 @@ class OpenStep:
             raise StopRequested
 
     def seconds_left(self) -> float:
-        """What remains of the step's and the run's wall clock, whichever is less."""
+        """The seconds left for the step or the run, the smaller of both."""
         return tighter_clock(self.run, now_us()).left
 
     def update(self, held: Mapping[Claim, Requests] | None) -> None:
-        """Check the budget's clocks and what the store says of its worker's claims; None if it is away."""
+        """Check the budget's clocks and the worker's claims as the store has them (None if the store is away)."""
         self.spent = self.spent or must_stop(self.run, now_us())
         if held is None:
             return
@@ -124,7 +125,7 @@ class OpenStep:
             thread = threading.Thread(target=self._interrupt, name="interrupt", daemon=True)
             try:
                 thread.start()
-            except RuntimeError:  # no room for another thread: holding up the others is better than not interrupting
+            except RuntimeError:  # no room for another thread: a delay is better than no interruption
                 self._interrupt()
             else:
                 self._interrupting = thread
@@ -141,6 +142,8 @@ class StepMonitor:
     def __init__(self, store: Store, worker: str) -> None:
         self._store = store
         self._worker = worker
+        self.takes_queued = False
+        """True if the worker is one of a pool, which takes any queued run."""
         self._claims: dict[int, Claim] = {}
         """What each slot's thread works on."""
         self._steps: set[OpenStep] = set()
@@ -154,7 +157,7 @@ class StepMonitor:
 
     def __enter__(self) -> StepMonitor:
         try:
-            self._store.register_worker(self._worker)
+            self._store.register_worker(self._worker, self.takes_queued)
         except CodePilotError as error:
             if error.kind is not FailureKind.STORE_UNAVAILABLE:
                 raise
@@ -177,7 +180,7 @@ class StepMonitor:
 
     @property
     def healthy(self) -> bool:
-        """Whether the store has answered lately."""
+        """True if the store has answered lately."""
         return time.monotonic() - self._answered < HEALTHY_SEC
 
     def hold(self, claim: Claim) -> None:
@@ -188,7 +191,7 @@ class StepMonitor:
         del self._claims[threading.get_ident()]
 
     def stuck_threads(self) -> set[int]:
-        """Threads whose step must stop and does not: others take the step, and nobody waits for the thread."""
+        """Threads whose step ignores a stop: other workers take the step, and the pool does not wait for the thread."""
         stuck = self._stuck()
         return {thread for thread, claim in self._claims.copy().items() if claim in stuck}
 
@@ -237,6 +240,7 @@ class StepMonitor:
             self._give_back_orphans(held)
             _reclaimed.inc(len(self._store.reclaim()))
             self._unpark()
+            look_after(self._store)
             self._reaped = time.monotonic()
 
     def _check(self, steps: set[OpenStep], held: Mapping[Claim, Requests] | None) -> None:
@@ -249,14 +253,14 @@ class StepMonitor:
 
     def _give_back_orphans(self, held: Mapping[Claim, Requests]) -> None:
         """Give back claims that no thread works on, or a stuck one: the answer to a claim was lost, or its work failed
-        where nothing could be written. They must be seen twice, since a claim may be on its way to its thread."""
+        where nothing could be written. They must be found twice, since a claim may be on its way to its thread."""
         orphans = set(held) - (set(self._claims.copy().values()) - self._stuck())
         for claim in orphans & self._orphans:
             self._store.give_back(claim)
         self._orphans = orphans
 
     def _unpark(self) -> None:
-        """Let parked runs go on whose time has come. All workers try; the first one records it."""
+        """Resume parked runs that are due. All workers try; the first one records it."""
         now = now_us()
         for run_id in self._store.due(now):
             try:
@@ -267,5 +271,5 @@ class StepMonitor:
 
 
 def _boot_time() -> float:
-    """Seconds by a clock that goes on while the machine sleeps."""
+    """Seconds by a clock that counts while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

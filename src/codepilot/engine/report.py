@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from codepilot.core.events import Event, FollowUpProposed, PatchApplied, State
-from codepilot.core.failures import FailureKind, Origin
+from codepilot.core.events import Event, PatchApplied, State
+from codepilot.core.failures import CodePilotError, FailureKind, Origin
 from codepilot.core.run import Run
+from codepilot.core.task import FollowUp
+from codepilot.engine.runtime import Runtime
 from codepilot.store import Home
 from codepilot.telemetry import Report, figures, report
 
@@ -21,9 +23,18 @@ def report_run(run: Run, events: list[Event], home: Home) -> Report:
         workspace=str(workspace) if stays else None,
         log=str(log) if log.exists() else None,
         applied=next((event.data for event in reversed(events) if isinstance(event.data, PatchApplied)), None),
-        next_steps=[event.data.follow_up for event in events if isinstance(event.data, FollowUpProposed)],
-        iterations_detail=told.iterations if (told := figures(events)) else (),
+        next_steps=[event.data for event in events if isinstance(event.data, FollowUp)],
+        iterations_detail=found.iterations if (found := figures(events)) else (),
     )
+
+
+def document_of(runtime: Runtime, run_id: str, name: str) -> bytes:
+    """The bytes of one of the run's documents; an unknown name is refused with those that it has."""
+    documents = runtime.store.load(run_id).documents
+    if name not in documents:
+        known = f"It has: {', '.join(sorted(documents))}." if documents else "It has none."
+        raise CodePilotError(FailureKind.INVALID_SPEC, f"Run {run_id} has no document {name!r}.", next_action=known)
+    return runtime.artifacts.get(documents[name])
 
 
 def worth_keeping(run: Run) -> bool:

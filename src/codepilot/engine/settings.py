@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import ConfigDict, Field, PrivateAttr, SecretStr, ValidationError, field_validator
+from pydantic import ConfigDict, Field, PrivateAttr, ValidationError
 
 from codepilot.core import DEFAULT_AGENT
 from codepilot.core.contract import Contract
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.interactive import InteractiveSettings
 from codepilot.core.memory import MemorySettings
-from codepilot.core.model_settings import ModelSettings
-from codepilot.core.notify import mistake_in, secrets_in
+from codepilot.core.notify import secrets_in
 from codepilot.core.pipeline import pipeline_of
-from codepilot.core.policy import Host, Policy, tightened
-from codepilot.core.project_settings import TOML_BYTES, ProjectSettings, parse_toml
+from codepilot.core.policy import Policy, tightened
+from codepilot.core.project_settings import TOML_BYTES, parse_toml
 from codepilot.core.task import LONGEST_COMMAND_SEC, Budget, TaskKind
+from codepilot.engine.sections import USER_ONLY, Sections
 from codepilot.store import Home
 from codepilot.telemetry import Redactor
 
@@ -36,78 +38,6 @@ ENV_PREFIX = "CODEPILOT_"
 TOKEN_VARIABLE = "CODEPILOT_EXECUTOR_TOKEN"
 STORE_VARIABLE = "CODEPILOT_STORE"
 ARTIFACTS_VARIABLE = "CODEPILOT_ARTIFACTS"
-USER_ONLY = {
-    "agents": "which agent works on it",
-    "executor": "where its code is sent",
-    "network": "which of your credentials are used",
-    "models": "which models are asked, and where",
-    "notify": "who is told that a run has ended",
-}
-"""Sections that only the user's own configuration may have."""
-
-
-class SandboxSection(Contract):
-    level: Literal["best", "bubblewrap", "landlock"] = "best"
-
-
-class ExecutorSection(Contract):
-    """Where code runs; in this process unless an executor is named. Its token comes from the environment alone."""
-
-    url: str | None = None
-    plain_http: bool = False
-    """Whether code and token may travel unencrypted to another machine."""
-
-
-class CredentialSetting(Contract):
-    """A header that the proxy adds to requests for one host; its value stays in the host's environment."""
-
-    host: Host
-    header: str
-    environment: str
-    prefix: str = ""
-    tls: bool = True
-
-
-class NetworkSection(Contract):
-    credentials: tuple[CredentialSetting, ...] = ()
-
-
-class NotifySection(Contract):
-    """Where the ends of runs are notified. The URL may hold a secret, and so nobody is told of it."""
-
-    url: SecretStr | None = None
-
-    @field_validator("url")
-    @classmethod
-    def _is_an_address(cls, url: SecretStr | None) -> SecretStr | None:
-        if url is None or not url.get_secret_value():
-            return None
-        if mistake := mistake_in(url.get_secret_value()):
-            raise ValueError(mistake)
-        return url
-
-
-class AgentsSection(Contract):
-    """Which agent works on a task that names none."""
-
-    default: str = DEFAULT_AGENT
-
-
-class Sections(Contract):
-    """What a configuration file may say."""
-
-    model_config = ConfigDict(hide_input_in_errors=True)
-
-    project: ProjectSettings = ProjectSettings()
-    sandbox: SandboxSection = SandboxSection()
-    budget: Mapping[str, int | float] = {}
-    policy: Policy = Policy()
-    agents: AgentsSection = AgentsSection()
-    executor: ExecutorSection = ExecutorSection()
-    network: NetworkSection = NetworkSection()
-    models: ModelSettings = ModelSettings()
-    memory: MemorySettings = MemorySettings()
-    notify: NotifySection = NotifySection()
 
 
 class Settings(Sections):
@@ -141,7 +71,7 @@ class Settings(Sections):
         their keys; they win over everything else.
         """
         values = dict(os.environ if environ is None else environ)
-        own, given = _user_file(values), dict(flags or {})
+        own, given = user_file(values), dict(flags or {})
         user: dict[str, dict[str, Any]] = {}
         if own is not None and own.is_file():
             _merge(user, _validate(_read(own), str(own)).model_dump(exclude_unset=True))
@@ -158,6 +88,10 @@ class Settings(Sections):
             return cls.load()
         except CodePilotError:
             return cls(**_places(dict(os.environ), {}))
+
+    def agent_with_model(self) -> str:
+        """The agent for tasks that need a model: the default one if it has a model, else codeact."""
+        return self.agents.default if self.agents.default != DEFAULT_AGENT else "codeact"
 
     def for_repository(self, root: Path | None) -> Self:
         """The same settings with those of a repository's own file, or without any repository's."""
@@ -176,8 +110,8 @@ class Settings(Sections):
         _merge(merged, user)
         source = None if repo is None else repo / FILE_NAME
         if source is not None and source.is_file():
-            said = _validate(_read(source), str(source))
-            _merge(merged, _tightened(said.model_dump(exclude_unset=True), said, merged, str(source)))
+            sections = _validate(_read(source), str(source))
+            _merge(merged, _tightened(sections.model_dump(exclude_unset=True), sections, merged, str(source)))
             _validate(merged, str(source))
         _merge(merged, _from_environment(places["environ"]))
         _merge(merged, flags)
@@ -185,6 +119,21 @@ class Settings(Sections):
         made = cls(**{name: getattr(found, name) for name in Sections.model_fields}, **places)
         made._user, made._flags = user, flags
         return made
+
+    def policy_sources(self) -> tuple[Mapping[str, Any], Mapping[str, str]]:
+        """What the user's file says of the policy, and the environment's variables by their keys."""
+        policy_variables = _from_environment(self.environ).get("policy", {})
+        return self._user.get("policy", {}), {key: f"{ENV_PREFIX}POLICY_{key.upper()}" for key in policy_variables}
+
+    @property
+    def file(self) -> Path | None:
+        """The user's own configuration file, whether it is there or not."""
+        return user_file(self.environ)
+
+    @staticmethod
+    def check_budget(kind: TaskKind, limits: Mapping[str, Any]) -> Budget:
+        """A kind's budget with these limits; raises if they are nonsense."""
+        return make_budget(kind, limits)
 
     @property
     def executor_token(self) -> str | None:
@@ -225,7 +174,7 @@ def make_budget(kind: TaskKind, *layers: Mapping[str, Any]) -> Budget:
     except ValidationError as error:
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
-            f"The budget cannot be used: {_first_mistake(error)}.",
+            f"The budget cannot be used: {first_mistake(error)}.",
             next_action="Give a positive number, for example --budget wall_sec=600.",
         ) from error
     if budget.command_sec > LONGEST_COMMAND_SEC:
@@ -248,7 +197,8 @@ def _places(environ: Mapping[str, str], given: dict[str, Any]) -> dict[str, Any]
     }
 
 
-def _user_file(environ: Mapping[str, str]) -> Path | None:
+def user_file(environ: Mapping[str, str]) -> Path | None:
+    """The user's own configuration file, whether it is there or not."""
     config_home = environ.get("XDG_CONFIG_HOME")
     if config_home:
         return Path(config_home) / "codepilot" / FILE_NAME
@@ -280,9 +230,9 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, dict[str, Any]]:
 
 
 def _tightened(
-    layer: dict[str, Any], said: Sections, so_far: Mapping[str, Mapping[str, Any]], source: str
+    layer: dict[str, Any], sections: Sections, so_far: Mapping[str, Mapping[str, Any]], source: str
 ) -> dict[str, Any]:
-    """What a repository's file may say, given what its user said before."""
+    """The settings of a repository's file, made no looser than the user's."""
     for section, why in USER_ONLY.items():
         if section in layer:
             raise CodePilotError(
@@ -291,18 +241,27 @@ def _tightened(
                 next_action=f"Move [{section}] to your own configuration.",
             )
     if "budget" in layer:
-        layer["budget"] = _cheaper(said.budget, so_far.get("budget", {}))
+        layer["budget"] = _cheaper(sections.budget, so_far.get("budget", {}))
     if "policy" in layer:
         mine = Policy.model_validate(so_far.get("policy", {}))
-        wish = mine.model_copy(update=said.policy.model_dump(exclude_unset=True))
+        wish = mine.model_copy(update=_given(sections.policy))
         layer["policy"] = tightened(mine, wish).model_dump()
+    if "interactive" in layer:
+        usual = InteractiveSettings.model_validate(so_far.get("interactive", {}))
+        asked = usual.model_copy(update=_given(sections.interactive))
+        layer["interactive"] = usual.tightened(asked).model_dump()
     if "memory" in layer:
         own = MemorySettings.model_validate(so_far.get("memory", {}))
-        wanted = own.model_copy(update=said.memory.model_dump(exclude_unset=True))
+        wanted = own.model_copy(update=_given(sections.memory))
         layer["memory"] = own.tightened(wanted).model_dump()
     if layer.get("sandbox", {}).get("level", "bubblewrap") != "bubblewrap":
         del layer["sandbox"]["level"]  # any other than the strongest could be weaker than what its reader would get
     return layer
+
+
+def _given(section: Contract) -> dict[str, Any]:
+    """The values that a file sets, as they are: `model_dump` would make plain dictionaries of inner tables."""
+    return {name: getattr(section, name) for name in section.model_fields_set}
 
 
 def _cheaper(budget: Mapping[str, int | float], so_far: Mapping[str, Any]) -> dict[str, int | float]:
@@ -324,21 +283,66 @@ def _validate(merged: Mapping[str, Any], source: str) -> Sections:
     try:
         return Sections.model_validate(merged)
     except ValidationError as error:
+        line = _line_of(source, [str(part) for part in error.errors()[0]["loc"]])
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
-            f"{source}: {_first_mistake(error)}.",
+            f"{source}{f', line {line}' if line else ''}: {first_mistake(error)}.",
             next_action="Correct that setting and try again.",
         ) from error
 
 
-def _first_mistake(error: ValidationError) -> str:
+def first_mistake(error: ValidationError) -> str:
     first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
+    where = ".".join(str(part) for part in first["loc"] if part != "[key]")
     if first["type"] == "extra_forbidden":
         return f"there is no setting {where}{_meant(first['loc'])}"
     if first["type"] in ("model_type", "model_attributes_type"):
         return f"[{where}] must be a section"
-    return f"{where}: {first['msg'][:200]}"
+    message = first["msg"].removeprefix("Value error, ")[:300]
+    return f"{where}: {message}" if where else message
+
+
+def document_mistake(error: ValidationError, fields: Iterable[str]) -> str:
+    """The first mistake of a JSON document whose own fields are these."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        close = difflib.get_close_matches(where, list(fields), 1)
+        return f"there is no field {where}" + (f"; did you mean {close[0]}?" if close else ".")
+    if first["type"] in ("model_type", "model_attributes_type"):
+        return f"{where}: Input should be an object."
+    if first["type"] == "tuple_type":
+        return f"{where}: Input should be a list."
+    return f"{first_mistake(error)}."
+
+
+def _line_of(source: str, place: list[str]) -> int | None:
+    """The line of a configuration file that sets the key at `place`, or opens its table."""
+    try:
+        lines = Path(source).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return None
+    table: list[str] = []
+    found, depth = None, 0
+    for number, line in enumerate((line[:_LONGEST_LINE] for line in lines), 1):
+        if header := _HEADER.match(line):
+            named = table = _parts(header[1])
+        elif setting := _SETTING.match(line):
+            named = [*table, *_parts(setting[1])]
+        else:
+            continue
+        if depth < len(named) and named == place[: len(named)]:
+            found, depth = number, len(named)
+    return found
+
+
+def _parts(key: str) -> list[str]:
+    return [part.strip().strip("\"'") for part in key.split(".")]
+
+
+_LONGEST_LINE = 1000
+_HEADER = re.compile(r"\s*\[+([^\[\]]+)\]+\s*(?:#.*)?$")
+_SETTING = re.compile(r"\s*([\w.\"' -]+?)\s*=")
 
 
 def _meant(place: tuple[int | str, ...]) -> str:

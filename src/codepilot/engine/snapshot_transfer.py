@@ -1,4 +1,4 @@
-"""Snapshots that others can go on from: kept as artifacts where machines share a store, and brought here again."""
+"""Moves snapshots between machines: stored as artifacts where machines share a store, and fetched again."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def keep_snapshot(work: Work, snapshot: str) -> list[EventDraft]:
-    """Let others have the snapshot; what is to be recorded of it together with the snapshot itself, or before it.
+    """Store the snapshot as an artifact; the events to record with the snapshot, or before it.
 
-    A snapshot that is recorded and not kept is lost with its machine. Without artifacts the run goes on here, and only
-    here.
+    A snapshot without its artifact is lost with its machine. While the artifact store is away the run continues on this
+    machine only.
     """
     if not work.runtime.shared or _kept(work, snapshot) is not None:
         return []
@@ -38,7 +38,7 @@ def keep_snapshot(work: Work, snapshot: str) -> list[EventDraft]:
 
 
 def restore_snapshot(work: Work, context: ExecutionContext, snapshot: str) -> bool:
-    """Make the workspace what it was at a snapshot, wherever that can be had from; whether it could."""
+    """Restore the workspace to a snapshot from the first source that has it; false if none has."""
     sources: tuple[Callable[[], str | None], ...] = (
         lambda: snapshot,
         lambda: _from_beside(work, context, snapshot),
@@ -59,7 +59,7 @@ def restore_snapshot(work: Work, context: ExecutionContext, snapshot: str) -> bo
 
 
 def read_snapshot(directory: Path, objects: ObjectStore, snapshot: str) -> Iterator[bytes] | None:
-    """A snapshot of a workspace of this machine that may be in use by another process; nothing is changed in it."""
+    """Export a snapshot of a workspace of this machine, which another process may be using."""
     workspace = Workspace(directory, objects)
     if not workspace.exists:
         return None
@@ -89,7 +89,7 @@ def _from_artifacts(work: Work, snapshot: str) -> str | None:
 
 
 def _made_again(work: Work, context: ExecutionContext, snapshot: str) -> str | None:
-    """The base and what was proposed on it are known by their bytes; files that git ignores are not among them."""
+    """Rebuild the snapshot from the base and the recorded patch, without files that git ignores."""
     tree = _tree_of(work, context, snapshot)
     if tree is None:
         return None

@@ -10,18 +10,43 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from codepilot.agents import Agent
+from codepilot.core import DEFAULT_AGENT
+from codepilot.core.build_task import check_build_task
 from codepilot.core.commit import RUN, checked_branch
 from codepilot.core.decide import start
-from codepilot.core.events import EventDraft, EventType
+from codepilot.core.events import BasePinned, EventDraft, EventType
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.interactive import ExecutionMode, Strategy
 from codepilot.core.policy import HOST_PATTERN
 from codepilot.core.run import Run, replay
-from codepilot.core.task import Capability, Goal, RiskProfile, TaskKind, TaskSpec
+from codepilot.core.scaffold import Scaffold
+from codepilot.core.task import (
+    Capability,
+    Goal,
+    Interaction,
+    InteractionMode,
+    Language,
+    ProposedChange,
+    RiskProfile,
+    TaskKind,
+    TaskSpec,
+)
+from codepilot.engine.agent_check import require_agent
 from codepilot.engine.agent_factory import choose_models, make_task_agent
 from codepilot.engine.base import carry_base, pin
+from codepilot.engine.kinds.module_request import module_place, new_directory, scaffold_goal
 from codepilot.engine.settings import Settings, make_budget
+from codepilot.engine.target import Place, understand
 from codepilot.store import new_id
-from codepilot.workspace import find_root, has_password, is_url, refuse_branch, resolve_commit, shown
+from codepilot.workspace import (
+    default_branch,
+    fork_point,
+    has_password,
+    is_url,
+    refuse_branch,
+    resolve_commit,
+    shown,
+)
 
 if TYPE_CHECKING:
     from codepilot.engine.runtime import Runtime
@@ -33,6 +58,7 @@ class Request:
     """What a door was asked to do, before it is a task."""
 
     repo: str = "."
+    """A checkout or a URL; or a directory, a file or a test in a checkout."""
     tests: tuple[str, ...] = ()
     prompt: str | None = None
     """What is asked in words; the tests may say it all."""
@@ -43,21 +69,43 @@ class Request:
     model: str | None = None
     fallback_model: str | None = None
     elsewhere: bool = False
-    """Whether others work on it: keys and packages are theirs to have."""
+    """True if others work on it: keys and packages are theirs to have."""
     budget: Mapping[str, Any] = field(default_factory=dict)
     unsafe_no_sandbox: bool = False
     hosts: tuple[str, ...] = ()
     test_hosts: tuple[str, ...] = ()
     priority: int = 0
     capability: str = Capability.WRITE_AND_RUN_TESTS
+    interaction: str = InteractionMode.ASK_BEFORE_RISKY
     branch: str | None = None
+    kind: TaskKind = TaskKind.BUGFIX
+    accept: tuple[str, ...] = ()
+    alters: tuple[str, ...] = ()
+    """For tasks of kind change: existing tests that the change may edit or remove."""
+    language: Language | None = None
+    """For tasks of kind build: the program's language, Python by default."""
+    diff: bytes | None = None
+    """For tasks of kind prove: the change as a diff; or `changed` names its branch or commit, or nothing does and it is
+    the uncommitted files.
+    """
+    changed: str | None = None
+    single: bool = False
+    """True if `changed` is one commit and not a branch."""
     notify: bool | None = None
-    """Whether its end is notified; by default if it is known here where to."""
+    """True if its end is notified; by default if it is known here where to."""
+    scaffold: Scaffold | None = None
+    """For tasks of kind scaffold: the module; `repo` is what it joins, or the new directory."""
+    dry_run: bool = False
+    execution_mode: ExecutionMode | None = None
+    """By default the one that the settings name."""
+    strategy: Strategy | None = None
+    worktree: str | None = None
+    """Where the run's tree is laid out for its user."""
 
 
 @dataclass(frozen=True)
 class Begun:
-    """A run that whoever asked for it works on: the run as it was asked for, and what its worker holds of it."""
+    """A run, and the step of it that this process has claimed."""
 
     run: Run
     worker: str
@@ -65,24 +113,37 @@ class Begun:
     """None if there is nothing to do, or others do it."""
 
 
-def submit(runtime: Runtime, task: TaskSpec, run_id: str | None = None) -> Run:
+def submit(
+    runtime: Runtime, task: TaskSpec, run_id: str | None = None, *, by: str = "user", base: BasePinned | None = None
+) -> Run:
     """Record a run of the task; doing so again under the same id changes nothing.
 
     Returns the run as it was recorded: a worker may have taken it since then.
     """
     run_id = run_id or new_id("r-")
-    return replay(runtime.store.create_run(run_id, _first_events(runtime, task, run_id, pinned=True)).events)
+    first = _first_events(runtime, task, run_id, pinned=True, base=base, by=by)
+    return replay(runtime.store.create_run(run_id, first).events)
 
 
-def begin(runtime: Runtime, task: TaskSpec, run_id: str | None = None) -> Begun:
-    """The same for one that this process works on: its first step is ours, however many workers look for one."""
-    run_id, worker = run_id or new_id("r-"), new_id("w-")
-    first = _first_events(runtime, task, run_id, pinned=runtime.shared)
+def begin(runtime: Runtime, task: TaskSpec, run_id: str | None = None, base: BasePinned | None = None) -> Begun:
+    """The same for one that this process works on: its first step is ours, however many workers look for one.
+
+    `base` is given where it is not the checkout as it is now.
+    """
+    run_id = run_id or new_id("r-")
+    return claim_created(runtime, run_id, _first_events(runtime, task, run_id, pinned=runtime.shared, base=base))
+
+
+def claim_created(runtime: Runtime, run_id: str, first: list[EventDraft]) -> Begun:
+    """Begin a run with these first events for this process to work on; one that exists already is returned as it is."""
+    worker = new_id("w-")
     written = runtime.store.create_run(run_id, first, worker)
     return Begun(replay(written.events), worker, written.claimed)
 
 
-def _first_events(runtime: Runtime, task: TaskSpec, run_id: str, *, pinned: bool) -> list[EventDraft]:
+def _first_events(
+    runtime: Runtime, task: TaskSpec, run_id: str, *, pinned: bool, base: BasePinned | None = None, by: str = "user"
+) -> list[EventDraft]:
     """A checkout is `pinned` now where it may be another by the time that a worker comes, or cannot be seen by it."""
     if not re.fullmatch(r"r-[a-z0-9][a-z0-9-]{0,60}", run_id) or run_id.endswith(("-base", "-proof", "-copy")):
         raise CodePilotError(
@@ -90,9 +151,9 @@ def _first_events(runtime: Runtime, task: TaskSpec, run_id: str, *, pinned: bool
             f"{run_id!r} cannot be the id of a run.",
             next_action="Use r- and small letters, digits and hyphens, for example r-ci-4711.",
         )
-    drafts = start(task, run_id)
-    if pinned and not is_url(task.repo):
-        base = carry_base(runtime, pin(task, runtime.home))
+    drafts = start(task, run_id, by)
+    if base is not None or ((pinned or task.proposed) and not is_url(task.repo)):
+        base = carry_base(runtime, base or pin(task, runtime.home, runtime.settings.service.repository_hosts))
         drafts.insert(1, EventDraft(type=EventType.BASE_PINNED, data=base, artifacts=base.carried))
     return drafts
 
@@ -105,21 +166,41 @@ def make_task(request: Request, settings: Settings) -> TaskSpec:
             "The URL holds a password, which would be kept with the run.",
             next_action="Leave it out and let a git credential helper or an SSH key supply it.",
         )
-    root = None if is_url(request.repo) else _local_root(request.repo, request.ref)
+    made, builds = request.scaffold, request.kind is TaskKind.BUILD
+    if builds:
+        check_build_task(request.prompt or "")
+    empty = made is not None and not made.join
+    if builds:
+        place = Place(Path(request.repo).expanduser().absolute())
+    else:
+        place = understand(request.repo, request.tests) if made is None else module_place(made, request.repo)
+    root = place.root if builds or place.root is None else _checked_root(place.root, request.ref)
     settings = settings.for_repository(root)
-    name = request.agent or settings.agents.default
+    _check_asked(request)
+    name = request.agent or (settings.agent_with_model() if builds else settings.agents.default)
     model, fallback = choose_models(name, request.model, request.fallback_model, settings)
     here = not request.elsewhere
     agent = make_task_agent(name, model, fallback, settings, here=here)
+    if here:
+        require_agent(name, settings)
     level: Literal["best", "bubblewrap", "landlock", "none"] = settings.sandbox.level
+    ref, proposed = named_change(request, root) if request.kind is TaskKind.PROVE else (request.ref, None)
     return TaskSpec(
         task_id=new_id("t-"),
-        kind=TaskKind.BUGFIX,
-        goal=_goal(request),
-        repo=request.repo if root is None else os.fspath(root),
-        ref=request.ref,
-        tests=request.tests,
-        budget=make_budget(TaskKind.BUGFIX, settings.budget, request.budget),
+        kind=request.kind,
+        goal=_goal(request, place),
+        repo=new_directory(request.repo) if empty else request.repo if root is None else os.fspath(root),
+        scaffold=request.scaffold,
+        dry_run=request.dry_run,
+        ref=ref,
+        proposed=proposed,
+        accept=request.accept,
+        alters=request.alters,
+        language=(request.language or "python") if builds else None,
+        path=place.path,
+        within=place.within,
+        tests=place.tests,
+        budget=make_budget(request.kind, settings.budget, request.budget),
         agent=name,
         model=model,
         fallback_model=fallback,
@@ -129,22 +210,103 @@ def make_task(request: Request, settings: Settings) -> TaskSpec:
         approved_hosts=_hosts(request.hosts),
         approved_test_hosts=_hosts(request.test_hosts),
         priority=request.priority,
-        risk_profile=RiskProfile(capability=_capability(request.capability, agent)),
+        risk_profile=RiskProfile(
+            capability=_capability(request.capability, agent),
+            interaction=Interaction(mode=InteractionMode(request.interaction)),
+        ),
         sandbox_level="none" if request.unsafe_no_sandbox else level,
         branch=_branch(request, root),
         notify=_notified(request, settings),
+        execution_mode=request.execution_mode or settings.interactive.execution_mode,
+        strategy=request.strategy,
+        interactive=settings.interactive,
+        locks=settings.locks,
+        worktree=request.worktree and os.path.abspath(Path(request.worktree).expanduser()),  # noqa: PTH100
     )
 
 
-def _goal(request: Request) -> Goal:
+_BEYOND_REPAIR = {TaskKind.BUILD: "build a program", TaskKind.QUESTION: "answer a question"}
+
+
+def _check_asked(request: Request) -> None:
+    """Raise for an agent that cannot do what is asked, and for a criterion that says nothing."""
+    beyond = _BEYOND_REPAIR.get(request.kind)
+    if request.kind is TaskKind.CHANGE and not request.tests:
+        beyond = "make a change that no failing test describes"
+    if request.agent == DEFAULT_AGENT and beyond:
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"The agent {DEFAULT_AGENT!r} searches for repairs of failing tests: it cannot {beyond}.",
+            next_action="Choose an agent that asks a model, for example --agent codeact.",
+        )
+    if any(not one.strip() for one in request.accept):
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            "A criterion of --accept says nothing.",
+            next_action="Name a test that fails now, or a command that must succeed after the change.",
+        )
+
+
+def named_change(request: Request, root: Path | None) -> tuple[str | None, ProposedChange]:
+    """The change to judge, and the commit that it is judged on: where its branch began, its parent, or HEAD."""
+    if request.diff is not None:
+        return request.ref, ProposedChange(diff=_text(request.diff))
+    if root is None:
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            "A branch or commit of a URL cannot be judged.",
+            next_action="Clone the repository and name the clone, or pass the change with --diff.",
+        )
+    if request.changed is None:
+        return request.ref or resolve_commit(root), ProposedChange()
+    changed = resolve_commit(root, request.changed)
+    if request.ref is not None:
+        base = resolve_commit(root, request.ref)
+    elif request.single:
+        base = _parent(root, changed)
+    else:
+        head = resolve_commit(root)
+        base = fork_point(root, changed, head if head != changed else default_branch(root) or head)
+    return base, ProposedChange(ref=changed)
+
+
+def _parent(root: Path, commit: str) -> str:
+    try:
+        return resolve_commit(root, f"{commit}^")
+    except CodePilotError as error:
+        raise CodePilotError(
+            error.kind,
+            f"{commit[:12]} is the first commit that this checkout knows: there is no parent to judge it on.",
+            next_action="Name the commit that it is judged on with --onto REV; of a shallow clone, fetch more history.",
+        ) from error
+
+
+def _text(diff: bytes) -> str:
+    try:
+        return diff.decode()
+    except UnicodeDecodeError as error:
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            "The diff is not UTF-8.",
+            next_action="Commit the change to a branch, and name it with --branch.",
+        ) from error
+
+
+def _goal(request: Request, place: Place) -> Goal:
     """Words that were meant to be there and are not are a mistake, for instance an empty variable of a script."""
+    if request.scaffold is not None:
+        return scaffold_goal(request.scaffold, request.prompt)
+    if request.prompt is None and request.kind is TaskKind.PROVE:
+        return Goal(natural="Judge a change that exists")
     if request.prompt is None:
-        return Goal(natural=default_goal(request.tests))
+        return Goal(natural=default_goal(place.tests, place.within))
     if not request.prompt.strip():
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
-            "--prompt says nothing.",
-            next_action="Say what should be true afterwards, or leave --prompt out: the failing test says it then.",
+            "The change is described by no word." if request.kind is TaskKind.CHANGE else "--prompt says nothing.",
+            next_action="Say what should be true afterwards."
+            if request.kind is TaskKind.CHANGE
+            else "Say what should be true afterwards, or leave --prompt out: the failing test says it then.",
         )
     return Goal(natural=request.prompt.strip())
 
@@ -153,6 +315,12 @@ def _branch(request: Request, root: Path | None) -> str | None:
     """One that cannot be made is refused before anything is spent; who submits the same again finds it there."""
     if request.branch is None:
         return None
+    if request.dry_run:
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            "A dry run commits nothing, and --branch names a branch for a commit.",
+            next_action="Leave one of --dry-run and --branch out.",
+        )
     name = checked_branch(request.branch, RUN)
     if root is None:
         raise CodePilotError(
@@ -203,8 +371,7 @@ def _hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
     return hosts
 
 
-def _local_root(repo: str, ref: str | None) -> Path:
-    root = find_root(Path(repo).expanduser())
+def _checked_root(root: Path, ref: str | None) -> Path:
     if (path := shown(str(root))) != str(root):
         raise CodePilotError(
             FailureKind.INVALID_SPEC, f"The path '{path}' is not UTF-8.", next_action="Rename the directory."
@@ -220,6 +387,8 @@ def absolute(python: str | None) -> str | None:
     return os.path.abspath(Path(python).expanduser())  # noqa: PTH100 - resolve() would leave the environment
 
 
-def default_goal(tests: tuple[str, ...]) -> str:
-    """What is asked where nobody said it in words."""
-    return f"Make {', '.join(tests)} pass" if tests else "Make the first failing test pass"
+def default_goal(tests: tuple[str, ...], within: tuple[str, ...] = ()) -> str:
+    """The goal of a request without a prompt."""
+    if tests:
+        return f"Make {', '.join(tests)} pass"
+    return f"Make the first failing test{' of ' + ', '.join(within) if within else ''} pass"

@@ -40,6 +40,7 @@ from codepilot.core.notify import (
 from codepilot.core.run import replay
 from codepilot.engine.close import open_log
 from codepilot.engine.runtime import Runtime
+from codepilot.engine.service.links import answer_link
 from codepilot.engine.settings import Settings
 from codepilot.store import NotificationRow
 from codepilot.store.projection import PENDING
@@ -234,7 +235,10 @@ class WebhookSender:
         outcome: Taken | Again | GivenUp | None = too_late(_age_sec(row))
         # The same bytes for the same key, whatever happened to the run since it ended.
         run = None if outcome else replay(self._runtime.store.events(row.run_id, limit=row.seq))
-        body = notice(run, self._runtime.redact).model_dump_json(by_alias=False).encode() if run else b""
+        body = b""
+        if run is not None:
+            made = notice(run, self._runtime.redact, answer_link(self._runtime, run))
+            body = made.model_dump_json(by_alias=False).encode()
         leased = self._outbox.lease(row, LEASE_SEC)
         if leased is None:
             return None, ""

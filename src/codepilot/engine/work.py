@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import reduce
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import cache, partial, reduce
 from typing import TypeVar
 
 from pydantic import JsonValue, TypeAdapter
 
-from codepilot.agents import Agent, StepContext
+from codepilot.agents import Agent, RoleArtifact, StepContext
 from codepilot.core.artifacts import ArtifactRef, ArtifactType
 from codepilot.core.contract import Contract, canonical_json
 from codepilot.core.events import (
@@ -19,22 +21,26 @@ from codepilot.core.events import (
     Event,
     EventDraft,
     EventType,
-    FollowUpProposed,
     GuardrailBlocked,
     SnapshotTaken,
+    State,
     TurnFinished,
 )
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.memory import MemoryKind
+from codepilot.core.memory import MemoryKind, MemoryUse, success_rate
 from codepilot.core.run import Run, evolve
-from codepilot.core.task import FollowUp
+from codepilot.core.task import FollowUp, TaskKind
+from codepilot.engine.approvals import allowed_hosts, ask, open_again
+from codepilot.engine.environment.installs import install_granted, with_environments
 from codepilot.engine.execution_context import ExecutionContext, RunResources
 from codepilot.engine.metrics import SNAPSHOT_SECONDS
+from codepilot.engine.model_gateway import StepGateway
 from codepilot.engine.monitor import OpenStep
 from codepilot.engine.runtime import Runtime
 from codepilot.engine.snapshot_transfer import keep_snapshot
 from codepilot.executor import Executor, SnapshotInfo, Violation
-from codepilot.project import Project, suite_from_json, suite_to_json
+from codepilot.models import Vector, Vectors
+from codepilot.project import Project, SuiteRun, suite_from_json, suite_to_json
 from codepilot.store import Artifacts, Claim, Home, MemoryRow, Store
 from codepilot.verify import Baseline
 
@@ -54,6 +60,10 @@ class Work:
     resources: RunResources
     publish: Callable[[Sequence[Event]], None]
     on_text: Callable[[str], None] = lambda text: None
+    on_output: Callable[[bytes], None] = lambda data: None
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    """Held while events are recorded: the agent's thread, its supervisor and its model's gateway record them."""
+    _uses: dict[tuple[str, int], tuple[MemoryUse, ...]] | None = None
 
     @property
     def store(self) -> Store:
@@ -92,20 +102,27 @@ class Work:
         return self.record(kind, data, artifacts)
 
     def propose(self, follow_ups: Sequence[FollowUp]) -> None:
-        """Record what is worth doing next, all of it or nothing."""
+        """Record all follow-ups or none."""
         kind = EventType.FOLLOW_UP_PROPOSED
-        self.append([self.draft(kind, FollowUpProposed(follow_up=follow_up)) for follow_up in follow_ups])
+        self.append([self.draft(kind, follow_up) for follow_up in follow_ups])
 
     def append(self, drafts: Sequence[EventDraft]) -> list[Event]:
         refused = [self.draft(EventType.NETWORK_REFUSED, one) for one in self.resources.take_refused()]
-        events = self.store.append(self.claim, [*drafts, *refused])
-        if events and events[0].seq != self.run.last_seq + 1:
-            self.run = self.store.load(self.run.run_id)  # somebody asked something of it in between
-        else:
-            self.run = reduce(evolve, events, self.run)
-        self.step.run = self.run
-        self.publish(events)
-        return events
+        with self.lock:
+            events = self.store.append(self.claim, [*drafts, *refused])
+            if events and events[0].seq != self.run.last_seq + 1:
+                self.run = self.store.load(self.run.run_id)  # a request was recorded in between
+            else:
+                self.run = reduce(evolve, events, self.run)
+            self.step.run = self.run
+            self.publish(events)
+            return events
+
+    def refresh(self) -> Run:
+        """The run with what others have recorded: a person's requests."""
+        with self.lock:
+            self.run = self.step.run = self.store.load(self.run.run_id)
+            return self.run
 
     def draft(self, kind: EventType, data: Contract, artifacts: tuple[ArtifactRef, ...] = ()) -> EventDraft:
         step, attempt = self.claim.step_id, self.claim.attempt
@@ -116,13 +133,9 @@ class Work:
         events = self.store.events(self.run.run_id, step_id=self.claim.step_id)
         return [event for event in events if event.attempt == self.claim.attempt]
 
-    def recorded(self, *kinds: type[Recorded]) -> Recorded | None:
-        """What a start of this very step that crashed had already concluded: it is not done twice."""
-        for event in reversed(self.history()):
-            for kind in kinds:
-                if isinstance(event.data, kind):
-                    return event.data
-        return None
+    def recorded(self, kind: type[Recorded]) -> Recorded | None:
+        """The result that an earlier, crashed start of this step recorded; it is not computed twice."""
+        return next((event.data for event in reversed(self.history()) if isinstance(event.data, kind)), None)
 
     def new_violations(self, found: Sequence[Violation]) -> list[GuardrailBlocked]:
         """Forbidden entries of the tree that this step has not reported yet, as one violation."""
@@ -141,11 +154,12 @@ class Work:
         return self.resources.executor(self.run.task)
 
     def context(self, project: Project) -> ExecutionContext:
-        """The run's execution plane."""
-        return self.resources.get(self.run.task, self.base, project)
+        """The run's execution plane, with the hosts that the task or a person allows, and the packages installed."""
+        project = with_environments(project, self.run.environments)
+        return self.resources.get(self.run.task, self.base, project, allowed_hosts(self))
 
     def snapshot(self) -> SnapshotInfo:
-        """Keep the workspace as it is, for this machine."""
+        """Take a snapshot of the workspace, kept on this machine only."""
         started = time.perf_counter()
         taken = self.executor.snapshot(self.workspace)
         SNAPSHOT_SECONDS.observe(time.perf_counter() - started)
@@ -154,15 +168,66 @@ class Work:
     def settled(self) -> tuple[ExecutionContext, Baseline]:
         """The context of a run whose baseline is recorded, with its workspace in place."""
         project, baseline = recall_baseline(self.artifacts, self.run)
+        install_granted(self, project)
         context = self.context(project)
         context.create(self.workspace, self.base.tree)
         return context, baseline
 
-    def remember(self, language: str) -> Callable[[MemoryKind], list[MemoryRow]]:
-        """Asks for what runs before this one have recorded: those on the same repository, or of the same language."""
-        if self.run.task.memory.across_repositories:
-            return lambda kind: self.store.memories(kind, language=language)
-        return lambda kind: self.store.memories(kind, repo=self.lineage)
+    def remember(self, language: str) -> Callable[[MemoryKind, str], list[MemoryRow]]:
+        """Asks for what runs before this one have recorded: those on the same repository, or of the same language.
+
+        Quirks are always those of the repository; a new program has none.
+        """
+
+        def rows(kind: MemoryKind, text: str) -> list[MemoryRow]:
+            if kind == "quirk" and self.run.task.kind is TaskKind.BUILD:
+                return []
+            if kind != "quirk" and self.run.task.memory.across_repositories:
+                return self.store.memories(kind, language=language, text=text)
+            return self.store.memories(kind, repo=self.lineage, text=text)
+
+        return rows
+
+    def perform(
+        self,
+        role: State,
+        context: ExecutionContext,
+        baseline: Baseline,
+        seated: Callable[[StepContext], StepContext] = lambda context: context,
+    ) -> RoleArtifact:
+        """Let the agent work. Its program, if it is one, finds its model through a gateway until the end of that.
+
+        `seated` adds to its context: its supervision.
+        """
+        with closing(StepGateway(self)) as gateway:
+            found = self.step_context(context, baseline)
+
+            def raise_if_stopped() -> None:
+                found.raise_if_stopped()
+                gateway.raise_if_refused()
+
+            metered = replace(
+                found,
+                model_endpoint=gateway.endpoint,
+                model_active_at=gateway.active_at,
+                raise_if_stopped=raise_if_stopped,
+            )
+            return self.agent.perform(role, seated(metered))
+
+    def success_of(self, row: MemoryRow) -> float | None:
+        """The share of the runs that were shown a memory and succeeded."""
+        if self._uses is None:
+            self._uses = self.store.memory.uses()
+        return success_rate(self._uses.get((row.run_id, row.seq), ()))
+
+    @property
+    def vectors(self) -> Callable[[Sequence[str]], Sequence[Vector]] | None:
+        """Turns texts without secrets into vectors, if this machine's user configured a model for that."""
+        settings = self.runtime.settings
+        if settings.memory.embeddings is None:
+            return None
+        made = Vectors(settings.memory.embeddings, self.home.vectors, settings.environ, settings.models)
+        return lambda texts: made.of([self.runtime.redact(text) for text in texts])
 
     def step_context(self, context: ExecutionContext, baseline: Baseline) -> StepContext:
         def record(draft: EventDraft) -> Event:
@@ -199,9 +264,15 @@ class Work:
             copied=lambda: context.copied(self.workspace),
             stopped=lambda: self.step.urgent,
             on_text=self.on_text,
+            on_output=self.on_output,
             ages=context.ages,
+            directory=cache(partial(context.inside, self.workspace)),
             survey=lambda: context.survey,
+            ask=partial(ask, self),
+            open_again=partial(open_again, self, context.project),
             remember=self.remember(context.project.language) if self.run.task.memory.enabled else None,
+            success_of=self.success_of,
+            vectors=self.vectors,
         )
 
 
@@ -229,12 +300,26 @@ def recall_baseline(artifacts: Artifacts, run: Run) -> tuple[Project, Baseline]:
     """The project and baseline that `keep_baseline` stored for this run."""
     if run.baseline is None or run.baseline.report is None:
         raise CodePilotError(FailureKind.INTERNAL, f"Run {run.run_id} has no baseline to work against.")
-    document = json.loads(artifacts.get(run.baseline.report))
+    project, suite = _read_baseline(artifacts, run.baseline.report)
     baseline = Baseline(
         targets=run.baseline.targets,
         signature=run.baseline.signature,
-        suite=suite_from_json(document["suite"]),
+        suite=suite,
         summary=run.baseline.before,
         suite_kind=run.baseline.suite,
+        left_out=run.task.alters,
     )
-    return _PROJECT.validate_python(document["project"]), baseline
+    return project, baseline
+
+
+def measured_suite(artifacts: Artifacts, base: BasePinned, project: Project) -> SuiteRun | None:
+    """The suite of this very tree, if an earlier run of the series ran it in the same way."""
+    if base.measured is None or not artifacts.has(base.measured):
+        return None
+    known, suite = _read_baseline(artifacts, base.measured)
+    return suite if known == project and suite.status == "finished" else None
+
+
+def _read_baseline(artifacts: Artifacts, ref: ArtifactRef) -> tuple[Project, SuiteRun]:
+    document = json.loads(artifacts.get(ref))
+    return _PROJECT.validate_python(document["project"]), suite_from_json(document["suite"])

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 
 from codepilot.agents import Agent
-from codepilot.core.decide import ASKED_TO_PAUSE, LEFT, Failed, Outcome, cancelled, decide, decide_start
+from codepilot.core.approval import ApprovalNeeded
+from codepilot.core.decide import ASKED_TO_PAUSE, LEFT, Failed, NeedsApproval, Outcome, cancelled, decide, decide_start
 from codepilot.core.events import TERMINAL, WAITING, Event, State
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.run import Run
@@ -22,8 +23,8 @@ from codepilot.engine.agent_factory import AgentFactory
 from codepilot.engine.close import LiveLog, close_run
 from codepilot.engine.execution_context import RunResources
 from codepilot.engine.follower import EventFollower, is_settled
-from codepilot.engine.metrics import count
 from codepilot.engine.monitor import OpenStep, StepMonitor, StopRequested
+from codepilot.engine.plan.families import ChildThreads, wake
 from codepilot.engine.runtime import Runtime
 from codepilot.engine.steps import STEPS
 from codepilot.engine.task import Begun
@@ -31,6 +32,8 @@ from codepilot.engine.work import Work
 from codepilot.store import Claim, ClaimedStep, LostLease, new_id
 from codepilot.store.faults import disk_is_full
 from codepilot.telemetry import now_us
+from codepilot.telemetry.process_log import log_event
+from codepilot.telemetry.transitions import log_transition
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +52,7 @@ class Worker:
         on_event: OnEvent = lambda event: None,
         agent_for: Callable[[TaskSpec], Agent] | None = None,
         on_text: Callable[[str], None] = lambda text: None,
+        on_output: Callable[[bytes], None] = lambda data: None,
         begun: Begun | None = None,
     ) -> None:
         """`begun` is a run whose first step was claimed in the name that this worker then has."""
@@ -60,6 +64,7 @@ class Worker:
         self._agent_for = agent_for or AgentFactory(runtime.settings)
         self._on_event = on_event
         self._on_text = on_text
+        self._on_output = on_output
         self._draining = threading.Event()
         self._aborting = threading.Event()
         self._waiting_priority: int | None = None
@@ -73,6 +78,7 @@ class Worker:
         and followed, a free one is done here. A run that is parked for a moment is waited for.
         """
         with self.monitor:
+            children = ChildThreads(self._store, self.name, lambda one: self.execute(one, _unseen))
             claimed, self._first = self._first, None
             if claimed is None:
                 self._store.reclaim(run_id, wait=True)
@@ -89,9 +95,10 @@ class Worker:
                 if claimed is not None:
                     self.execute(claimed, show)
                 run = self._store.load(run_id)
+                children.work_on(run)
                 for event in follower.new():
                     self._on_event(event)
-                if run.last_seq == follower.after and is_settled(run):
+                if run.last_seq == follower.after and is_settled(run) and not children.busy:
                     if claimed is None:  # another worker ended it
                         close_run(run, self._runtime)
                     return run
@@ -113,13 +120,18 @@ class Worker:
         run = self._store.load(run_id)
         if run.state in TERMINAL | WAITING:
             close_run(run, self._runtime)
+        if run.task.parent_run_id is not None and is_settled(run):
+            wake(self._store, run.task.parent_run_id)
+
+    def _on_text_of(self, run: Run) -> Callable[[str], None]:
+        return self._on_text if run.task.parent_run_id is None else _unheard
 
     def drain(self) -> None:
         """Claim no further step once those at work are done."""
         self._draining.set()
 
     def abort(self) -> None:
-        """Stop the steps at work now, and give them back for others to go on with."""
+        """Stop the steps at work now and give them back to the queue."""
         self._draining.set()
         self._aborting.set()
 
@@ -129,7 +141,7 @@ class Worker:
             self._waiting_priority, self._over_limit = priority, over_limit
 
     def _is_preempted(self, run: Run) -> bool:
-        """Whether this run frees its slot; of several at work one does."""
+        """True if this run frees its slot; of several at work one does."""
         with self._preempting:
             if self._over_limit:
                 self._over_limit = False
@@ -147,8 +159,10 @@ class Worker:
 
         def publish(events: Sequence[Event]) -> None:
             log.write(events)
-            count(run, events)
+            self._runtime.count(run, events)
             for event in events:
+                log_event(event, run.state)
+                log_transition(claimed.run, run, event)
                 on_event(event)
 
         try:
@@ -182,10 +196,22 @@ class Worker:
                 resources.settle(run)
                 agent = self._agent_for(run.task)
                 outcome = STEPS[run.state](
-                    Work(run, claim, self._runtime, agent, step, resources, publish, self._on_text)
+                    Work(
+                        run,
+                        claim,
+                        self._runtime,
+                        agent,
+                        step,
+                        resources,
+                        publish,
+                        self._on_text_of(run),
+                        self._on_output,
+                    )
                 )
             except StopRequested:
                 outcome = _stopped(step)
+            except ApprovalNeeded as needed:
+                outcome = _stopped(step) if step.stopped else NeedsApproval(needed.request)
             except LostLease:
                 raise
             except CodePilotError as error:
@@ -197,6 +223,14 @@ class Worker:
         if step.lost is not None:
             raise step.lost
         return outcome, step.run
+
+
+def _unheard(text: str) -> None:
+    """The words of several models at once cannot be shown."""
+
+
+def _unseen(event: Event) -> None:
+    """A child's events are in its own log; its parent's say what became of it."""
 
 
 def _stopped(step: OpenStep) -> Outcome:

@@ -32,8 +32,10 @@ AWAY_SEC = 1.0
 STUCK_SEC = 0.5
 """How often a slot that is waited for is checked for being stuck."""
 
+_SLOT = "slot-"
+
 _log = logging.getLogger(__name__)
-_depth = METRICS.gauge("codepilot_step_queue_depth", "Steps that wait for a worker.")
+DEPTH = METRICS.gauge("codepilot_step_queue_depth", "Steps that wait for a worker.")
 
 
 class WorkerPool:
@@ -49,6 +51,7 @@ class WorkerPool:
     ) -> None:
         self._runtime = runtime
         self._worker = worker
+        worker.monitor.takes_queued = True
         self._concurrency = concurrency
         self._drain_sec = drain_sec
         self._until_idle = until_idle
@@ -82,7 +85,7 @@ class WorkerPool:
             sweep(self._runtime)
 
     def stop(self, *, hurry: bool = False) -> None:
-        """Claim nothing new; with `hurry`, also give back what is at work. May be called from a signal handler."""
+        """Claim nothing new; with `hurry`, also give back running steps. May be called from a signal handler."""
         self._stopping.set()
         self._worker.drain()
         if hurry:
@@ -100,16 +103,21 @@ class WorkerPool:
         return len(self._at_work())
 
     @property
+    def runs(self) -> list[str]:
+        """The runs at work."""
+        return [thread.name.removeprefix(_SLOT) for thread in self._at_work()]
+
+    @property
     def stopping(self) -> bool:
         return self._stopping.is_set()
 
     @property
     def healthy(self) -> bool:
-        """Whether the store has answered lately."""
+        """True if the store has answered lately."""
         return self._worker.monitor.healthy
 
     def _at_work(self) -> list[threading.Thread]:
-        """The slots' threads, without those that are stuck: others have their steps, and nobody waits for them."""
+        """The slots' threads, without stuck ones: other workers have their steps."""
         stuck = self._worker.monitor.stuck_threads()
         return [thread for thread in list(self._slots) if thread.ident not in stuck]
 
@@ -133,7 +141,7 @@ class WorkerPool:
             self._stopping.wait(AWAY_SEC)
             return
         run_id = claimed.run.run_id
-        slot = threading.Thread(target=self._work, args=(claimed, wakeup), name=f"slot-{run_id}", daemon=True)
+        slot = threading.Thread(target=self._work, args=(claimed, wakeup), name=f"{_SLOT}{run_id}", daemon=True)
         self._slots.add(slot)
         try:
             slot.start()
@@ -169,7 +177,7 @@ class WorkerPool:
             sweep(self._runtime)
         if time.monotonic() - self._counted >= COUNT_SEC:
             queue = self._runtime.store.queue
-            _depth.set(queue.depth())
+            DEPTH.set(queue.depth())
             full = self.busy >= self._concurrency or queue.full()
-            self._worker.preempt(queue.most_urgent() if full else None, over_limit=queue.crowded())
+            self._worker.preempt(queue.most_urgent() if full else None, over_limit=queue.over_limit())
             self._counted = time.monotonic()

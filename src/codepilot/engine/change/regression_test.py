@@ -17,16 +17,24 @@ from codepilot.core.artifacts import ArtifactType, PolicyCheck, RegressionTest
 from codepilot.core.events import EventDraft, PatchProposed, ProofRecorded
 from codepilot.core.failures import CodePilotError, FailureKind, Origin
 from codepilot.core.text import decoded
+from codepilot.engine.change.proposal import broken_rules, check_change, proposal_events, restore
 from codepilot.engine.execution_context import ExecutionContext
-from codepilot.engine.proposal import broken_rules, check_change, proposal_events, restore
 from codepilot.engine.work import Work
 from codepilot.project import is_test
-from codepilot.repair import Unwritable, Witnesses, WitnessRequest, find_witnesses, nearby_tests, write_test
+from codepilot.repair import (
+    DistinguishingInputs,
+    DistinguishingRequest,
+    Unwritable,
+    find_distinguishing_inputs,
+    nearby_tests,
+    write_test,
+)
 from codepilot.verify import Baseline, RegressionCheck, judged_tree, tree_checks
+from codepilot.verify.testcode import is_documented
 
 LEAST_SEC = 20.0
 """With less time than this left no test is written."""
-WITNESS_SEC = 20.0
+DISTINGUISHING_SEC = 20.0
 TRIES = 2
 """The number of different tests that are tried at most."""
 
@@ -46,7 +54,7 @@ def attach_regression_test(
         return proof, []
     try:
         if proof.verdict != "confirmed":
-            raise _NoTest(f"the repair is only plausible, and a test would make a rule of it ({proof.reason})")
+            raise _NoTest("the repair is only plausible, and a test would make a rule of it")
         return _Attachment(work, context, baseline, proof, proposal).made()
     except _NoTest as none:
         why = str(none)
@@ -85,7 +93,9 @@ class _Attachment:
 
     def _written(self) -> Iterator[tuple[RegressionTest, bytes]]:
         """Candidate tests, the simplest first."""
-        found = self._witnesses()
+        if any(_is_example(test) for test in self.baseline.targets):
+            raise _NoTest("the failing test is a doctest")
+        found = self._distinguishing_inputs()
         place, subject = found.place, found.subject
         if not found.examples or place is None or subject is None:
             raise _NoTest(found.reason)
@@ -103,7 +113,7 @@ class _Attachment:
         if unwritable:
             raise _NoTest(unwritable)
 
-    def _witnesses(self) -> Witnesses:
+    def _distinguishing_inputs(self) -> DistinguishingInputs:
         """Search for inputs on which base and repair differ, on a clean copy of the base."""
         (path,) = self.proposal.patch.touched_files
         tests, targets = nearby_tests(self.baseline.targets, self.baseline.suite, path)
@@ -112,8 +122,8 @@ class _Attachment:
         executor.delete(place)
         try:
             self.context.create(place, self.work.base.tree)
-            return find_witnesses(
-                WitnessRequest(
+            return find_distinguishing_inputs(
+                DistinguishingRequest(
                     executor=executor,
                     workspace=place,
                     project=self.context.project,
@@ -123,8 +133,8 @@ class _Attachment:
                     original=self._content(self.work.base.tree, path),
                     patched=self._content(self.proposal.tree, path),
                     others=tuple(self._others(path)),
-                    seconds=min(WITNESS_SEC, self.work.step.seconds_left() / 4),
-                    checkpoint=self.work.step.raise_if_stopped,
+                    seconds=min(DISTINGUISHING_SEC, self.work.step.seconds_left() / 4),
+                    raise_if_stopped=self.work.step.raise_if_stopped,
                 )
             )
         finally:
@@ -174,7 +184,9 @@ class _Attachment:
         restore(work, context, self.proposal.snapshot)
         write_file(work.step_context(context, self.baseline), test.path, content)
         diff, taken = context.executor.diff(work.workspace, base), work.snapshot()
-        if broken := broken_rules(work, diff):
+        judged_before = {*self.proposal.patch.touched_files} - {test.path}  # a person may have allowed them
+        broken = [one for one in broken_rules(work, diff, "test_writer") if one.path not in judged_before]
+        if broken:
             raise _NoTest(f"{broken[0].path} may not be changed ({broken[0].rule})")
         if {diff.tree, taken.tree} != {self._with_test(test, content)}:
             raise _NoTest("the workspace changed while it was being examined")
@@ -190,3 +202,9 @@ class _Attachment:
         stored = work.artifacts.put(diff.patch, ArtifactType.PATCH)
         events = proposal_events(work, self.proposal.patch, diff, taken.snapshot, stored, ())
         return self.proof.model_copy(update={"checks": checks, "regression_test": test}), events
+
+
+def _is_example(test: str) -> bool:
+    """True for a doctest, of a module or of a text file."""
+    path, mark, _ = test.partition("::")
+    return is_documented(test) or (bool(mark) and not path.endswith(".py"))

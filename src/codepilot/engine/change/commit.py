@@ -22,7 +22,7 @@ def commit_wanted(work: Work, context: ExecutionContext) -> None:
     wanted = work.run.task.branch
     if wanted is None or work.run.committed is not None:
         return
-    work.step.raise_if_stopped()  # whoever lost the run leaves the repository to the one that has it
+    work.step.raise_if_stopped()  # a worker that lost the run must not write to the repository
     events = work.store.events(work.run.run_id)
     try:
         committed = commit_change(work.run, events, context.objects, wanted, before_commit=work.step.raise_if_stopped)
@@ -58,20 +58,20 @@ def commit_change(
             f"The change of {run.run_id} is only plausible: the tests around it are too weak to trust it unread.",
             next_action=f"Read `codepilot diff {run.run_id}`, then: {again}",
         )
-    proof, at = _proved(run, events)
+    proof, at = first_proof(run, events)
     commit = Commit(
         parent=run.base.commit,
         commit_tree=run.base.commit_tree,
-        base_tree=run.base.tree,
+        base_tree=run.base.untouched,
         new_tree=run.proposal.tree,
-        message=redact(_message(run, proof, _uncommitted(run.base, objects))),
+        message=redact(message_of(run, proof, _uncommitted(run.base, objects))),
         at=at,
     )
     name = write_commit(Path(run.base.checkout), objects, commit, branch, before_commit)
     return CommitRecorded(checkout=run.base.checkout, branch=branch, commit=name, parent=commit.parent)
 
 
-def _proved(run: Run, events: Sequence[Event]) -> tuple[ProofRecorded, int]:
+def first_proof(run: Run, events: Sequence[Event]) -> tuple[ProofRecorded, int]:
     """The first proof of the change that gave it its verdict, and when: later ones must not make another commit."""
     found: tuple[ProofRecorded, int] | None = None
     for event in events:
@@ -86,10 +86,11 @@ def _proved(run: Run, events: Sequence[Event]) -> tuple[ProofRecorded, int]:
 
 def _uncommitted(base: BasePinned, objects: ObjectStore) -> list[str]:
     """What was on disk and is in no commit: the change was proved together with it."""
-    return [path for path, _, _ in objects.changes(base.commit_tree, base.tree)]
+    return [path for path, _, _ in objects.changes(base.commit_tree, base.untouched)]
 
 
-def _message(run: Run, proof: ProofRecorded, uncommitted: Sequence[str]) -> str:
+def message_of(run: Run, proof: ProofRecorded, uncommitted: Sequence[str] = ()) -> str:
+    """The message of the commit that holds a run's change."""
     rationale = run.proposal.patch.rationale if run.proposal else ""
     targets = run.baseline.targets if run.baseline else ()
     asked = run.task.goal.natural

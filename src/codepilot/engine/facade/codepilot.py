@@ -2,108 +2,42 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from datetime import timedelta
-from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from codepilot.core.artifacts import ArtifactRef
+from codepilot.core.attempt import Attempt
 from codepilot.core.commit import CommitRecorded
 from codepilot.core.events import Event, PatchApplied, ProofRecorded
+from codepilot.core.interactive import ModeSwitch
 from codepilot.core.run import Run
+from codepilot.core.scaffold import Scaffold
 from codepilot.core.task import TaskSpec
-from codepilot.engine.settings import Settings
+from codepilot.engine.facade.access import Access
+from codepilot.engine.facade.changes import Afterwards
+from codepilot.engine.facade.memory import Remembers
+from codepilot.engine.facade.people import People
+from codepilot.engine.facade.reading import Reading
+from codepilot.engine.facade.sessions import Sessions
+from codepilot.engine.service.requests import ServiceWork
 
 if TYPE_CHECKING:
-    from codepilot.engine.close import Collected
-    from codepilot.engine.runtime import Runtime
+    from codepilot.engine.agent_check import AgentHere
+    from codepilot.engine.estimate import Estimate
     from codepilot.engine.task import Begun, Request
     from codepilot.engine.worker_pool import WorkerPool
-    from codepilot.store import ArtifactRow, NotificationRow, Pruned, RunRow
+    from codepilot.store import Activity, ArtifactRow, NotificationRow, RunRow
     from codepilot.telemetry import IterationFigures, Report
 
 
-@dataclass(frozen=True)
-class Removed:
-    """What `gc` removed, or would remove."""
-
-    workspaces: Collected
-    artifacts: Pruned | None
-    """None if artifacts were not asked for."""
-
-
-class CodePilot:
+class CodePilot(Afterwards, People, Sessions, Remembers, Access, Reading, ServiceWork):
     """Submits tasks, follows and controls their runs, and applies what they found.
 
     A run is named by its id, the beginning of its id or "last". Nothing is opened before it is needed; use the object
     as a context manager, or call `close`.
     """
-
-    def __init__(self, settings: Settings | None = None, *, stale_sec: float | None = None) -> None:
-        """`settings` are those of this process's user and environment by default. After `stale_sec` of silence others
-        take over what a worker of this object was doing.
-        """
-        self.settings = settings or Settings.load()
-        self._stale_sec = stale_sec
-
-    @cached_property
-    def _runtime(self) -> Runtime:
-        import gc
-
-        from codepilot.engine.runtime import Runtime
-        from codepilot.store.queue import LEASE, Lease
-
-        lease = LEASE if self._stale_sec is None else Lease(self._stale_sec / 3, self._stale_sec)
-        runtime = Runtime.open(self.settings, lease)
-        gc.freeze()  # what is loaded by now stays: the collector need not look at it again
-        return runtime
-
-    def open(self, wait_sec: float = 0.0, waiting: Callable[[str], None] = lambda problem: None) -> Self:
-        """Open home, store and artifacts now. A store that does not answer is asked again for `wait_sec`, and `waiting`
-        gets each new reason.
-        """
-        from codepilot.store.faults import Interrupted
-
-        deadline, reason = time.monotonic() + wait_sec, ""
-        while True:
-            try:
-                _ = self._runtime
-            except Interrupted as error:
-                if time.monotonic() >= deadline:
-                    raise
-                if str(error) != reason:
-                    waiting(reason := str(error))
-                time.sleep(1.0)
-            else:
-                return self
-
-    def close(self) -> None:
-        if "_runtime" in self.__dict__:
-            self._runtime.close()
-            del self.__dict__["_runtime"]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @property
-    def warning(self) -> str:
-        """What is wrong with the places that are configured, or nothing."""
-        return self._runtime.apart
-
-    @property
-    def shared(self) -> bool:
-        """Whether the store is a server, so that workers on other machines can take its runs."""
-        return self._runtime.shared
 
     # Tasks and work
 
@@ -113,6 +47,30 @@ class CodePilot:
 
         return make_task(request, self.settings)
 
+    def attempt(self, attempt: Attempt, agent: str, cwd: Path, *, model: str | None = None) -> TaskSpec:
+        """One attempt of a batch task as a task: the agent's program is given the prompt in this directory."""
+        from codepilot.engine.kinds.attempt_request import attempt_task
+
+        return attempt_task(attempt, agent, cwd, self.settings, model=model)
+
+    def judge_attempt(self, run_id: str, criteria: Sequence[str] = ()) -> Begun:
+        """Begin the run that judges what an attempt changed, by tests and commands."""
+        from codepilot.engine.kinds.attempt_request import judge_attempt
+
+        return judge_attempt(self._runtime, self.find(run_id), criteria)
+
+    def read_task(self, document: str, repo: str = ".") -> TaskSpec:
+        """A task document, JSON with comments, as a task."""
+        from codepilot.engine.documents import read_task
+
+        return read_task(document, self.settings, repo)
+
+    def estimate(self, task: TaskSpec) -> Estimate:
+        """What a task may cost, from past runs of its kind and model, else from prices."""
+        from codepilot.engine.estimate import estimate
+
+        return estimate(self._runtime, self.settings, task)
+
     def level(self, task: TaskSpec | None = None) -> str:
         """The sandbox level at which the task's code will run, or that of any task by the settings."""
         from codepilot.engine.execution_context import level_of, open_executor
@@ -121,6 +79,26 @@ class CodePilot:
             return level_of(task, self.settings)
         with closing(open_executor(self.settings, self.settings.sandbox.level, self.settings.policy)) as executor:
             return executor.level
+
+    def agents(self) -> list[AgentHere]:
+        """The programs of this machine that can be agents, and whether each could work now."""
+        from codepilot.engine.agent_check import found_agents
+
+        return found_agents(self.settings)
+
+    def module(
+        self,
+        ecosystem: str,
+        name: str,
+        package: str = "",
+        ci: str | None = None,
+        into: str | None = None,
+        out: str | None = None,
+    ) -> Scaffold:
+        """The module that a scaffold task makes, alone or in the repository `into`, there in the directory `out`."""
+        from codepilot.engine.kinds.module_request import make_scaffold
+
+        return make_scaffold(ecosystem, name, package, ci, into, out)
 
     def model_named(self, name: str | None) -> str | None:
         """A model as a task names it: `replay:RUN` becomes the file with the run's transcript."""
@@ -143,11 +121,29 @@ class CodePilot:
 
         return begin(self._runtime, task, run_id)
 
-    def reopen(self, run_id: str = "last") -> Begun:
+    def following(
+        self, task: TaskSpec, done: Sequence[Run], run_id: str | None = None, *, accept_plausible: bool = False
+    ) -> Begun | None:
+        """Begin the next run of a series that repairs one failing test after the other; None if no test is left.
+
+        `done` are the series' runs so far. Trusted changes are part of the next base: confirmed ones, and with
+        `accept_plausible` plausible ones.
+        """
+        from codepilot.engine.series import next_base, next_task
+        from codepilot.engine.task import begin
+
+        following = next_task(task, done, accept_plausible=accept_plausible)
+        if following is None:
+            return None
+        return begin(self._runtime, following, run_id, next_base(done, accept_plausible=accept_plausible))
+
+    def reopen(
+        self, run_id: str = "last", limits: Mapping[str, float] | None = None, mode: ModeSwitch | None = None
+    ) -> Begun:
         """`resume` for a run that this process works on."""
         from codepilot.engine.control import go_on
 
-        return go_on(self._runtime, self.find(run_id))
+        return go_on(self._runtime, self.find(run_id), limits, mode)
 
     def work(
         self,
@@ -155,16 +151,18 @@ class CodePilot:
         *,
         on_event: Callable[[Event], None] = lambda event: None,
         on_text: Callable[[str], None] = lambda text: None,
+        on_output: Callable[[bytes], None] = lambda data: None,
     ) -> Run:
         """Work on a run until it finishes or waits; steps that another worker has are followed.
 
-        `on_event` gets every event from here on, `on_text` a model's words while they arrive.
+        `on_event` gets every event from here on, `on_text` a model's words while they arrive, `on_output` what a
+        program of a batch writes.
         """
         from codepilot.engine.worker import Worker
 
         begun = None if isinstance(run, str) else run
         run_id = self.find(run) if isinstance(run, str) else run.run.run_id
-        worker = Worker(self._runtime, on_event, on_text=on_text, begun=begun)
+        worker = Worker(self._runtime, on_event, on_text=on_text, on_output=on_output, begun=begun)
         worker.drive(run_id, None if begun is None else begun.run.last_seq)
         return self._runtime.store.load(run_id)
 
@@ -190,19 +188,7 @@ class CodePilot:
             webhook=open_webhook(self._runtime),
         )
 
-    def most_running(self) -> int | None:
-        """How many steps may run at a time in the whole store; None means any number."""
-        return self._runtime.store.queue.limit.most_running()
-
-    def set_most_running(self, most: int | None) -> None:
-        """Set that limit for all workers of the store."""
-        self._runtime.store.queue.limit.set(most)
-
     # Reading runs
-
-    def find(self, run_id: str) -> str:
-        """The whole id of a run, given the beginning of one or "last"."""
-        return self._runtime.store.find(run_id)
 
     def run(self, run_id: str = "last") -> Run:
         return self._runtime.store.load(self.find(run_id))
@@ -211,15 +197,21 @@ class CodePilot:
         """The newest runs first."""
         return self._runtime.store.history(limit)
 
-    def events(self, run_id: str = "last", after: int = 0) -> list[Event]:
+    def events(self, run_id: str = "last", after: int = 0, limit: int | None = None) -> list[Event]:
         """The events of a run so far, those after the number `after`."""
-        return self._runtime.store.events(self.find(run_id), after)
+        return self._runtime.store.events(self.find(run_id), after, limit=limit)
 
-    def follow(self, run_id: str = "last", after: int = 0) -> Iterator[Event]:
-        """The events of a run as they are recorded, by whatever process, until it finishes or waits."""
+    def follow(
+        self, run_id: str = "last", after: int = 0, *, stop: Callable[[], bool] = lambda: False
+    ) -> Iterator[Event]:
+        """The events of a run as any process records them, until it finishes or waits, or until `stop` is true."""
         from codepilot.engine.follower import EventFollower
 
-        return EventFollower(self._runtime.store, self.find(run_id), after).follow()
+        return EventFollower(self._runtime.store, self.find(run_id), after).follow(stop)
+
+    def activities(self, *run_ids: str) -> dict[str, Activity]:
+        """Of runs that have neither ended nor wait: whether they are queued, at work, or interrupted."""
+        return self._runtime.store.activities.of(run_ids)
 
     def log(self, run_id: str = "last", *, follow: bool = False) -> Iterator[str]:
         """The run's log as lines of JSON, without secrets."""
@@ -230,10 +222,6 @@ class CodePilot:
         for event in follower.follow() if follow else follower.new():
             formatted.learn([event])
             yield formatted.of([event]).decode().removesuffix("\n")
-
-    def check(self, run_id: str = "last") -> None:
-        """Compare what is stored of a run with its events; a difference is an error."""
-        self._runtime.store.check(self.find(run_id))
 
     def report(self, run_id: str = "last") -> Report:
         """How a run stands, as one document: what `--json` prints. A bundle that another machine wrote is fetched."""
@@ -246,6 +234,11 @@ class CodePilot:
 
             fetch_bundle(run, events, self._runtime)
         document = report_run(run, events, self._runtime.home)
+        if (activity := self.activities(run.run_id).get(run.run_id)) is not None:
+            document = document.model_copy(update={"activity": activity.value})
+        if "answer" in run.documents:
+            answer = self.document(run.run_id, "answer").decode("utf-8", "replace")
+            document = document.model_copy(update={"answer": answer})
         if run.task.notify:
             from codepilot.engine.webhook import notifications_of
 
@@ -292,29 +285,40 @@ class CodePilot:
 
     # Controlling runs
 
-    def pause(self, run_id: str = "last") -> Run:
+    def pause(self, run_id: str = "last", *, by: str = "user") -> Run:
         """Let a run stop: at its next safe point if a worker has it, else now."""
         from codepilot.engine.control import pause
 
-        return pause(self._runtime, self.find(run_id))
+        return pause(self._runtime, self.find(run_id), by)
 
-    def resume(self, run_id: str = "last") -> Run:
-        """Reopen a run that waits, was paused or has spent its budget; a worker goes on with it."""
+    def resume(
+        self,
+        run_id: str = "last",
+        *,
+        by: str = "user",
+        limits: Mapping[str, float] | None = None,
+        mode: ModeSwitch | None = None,
+    ) -> Run:
+        """Reopen a run that waits, was paused or has spent its budget; a worker goes on with it.
+
+        `limits` are new values of budgets; without them a spent budget is granted once more. `mode` is another
+        execution mode or strategy.
+        """
         from codepilot.engine.control import resume
 
-        return resume(self._runtime, self.find(run_id))
+        return resume(self._runtime, self.find(run_id), by, limits, mode)
 
-    def cancel(self, run_id: str) -> Run:
+    def cancel(self, run_id: str, *, by: str = "user") -> Run:
         """End a run and remove its workspace; within a second if a worker has it."""
         from codepilot.engine.control import cancel
 
-        return cancel(self._runtime, self.find(run_id))
+        return cancel(self._runtime, self.find(run_id), by)
 
-    def fork(self, run_id: str = "last", at: int | None = None) -> Run:
+    def fork(self, run_id: str = "last", at: int | None = None, *, by: str = "user") -> Run:
         """Queue a new run that begins with another one's events up to number `at`."""
         from codepilot.engine.fork import fork_run
 
-        return fork_run(self._runtime, self.find(run_id), at)
+        return fork_run(self._runtime, self.find(run_id), at, by)
 
     def notify(self, run_id: str = "last") -> str:
         """Try once to send the notifications that a run has pending; returns what went wrong, or nothing."""
@@ -333,19 +337,19 @@ class CodePilot:
 
     def diff(self, run_id: str = "last") -> bytes:
         """The change of a run as a patch for `git apply`; empty if it has none."""
-        from codepilot.engine.apply import patch_of
+        from codepilot.engine.change.apply import patch_of
 
         return patch_of(self._runtime, self.run(run_id))
 
-    def apply(self, run_id: str = "last", *, accept_plausible: bool = False) -> PatchApplied:
+    def apply(self, run_id: str = "last", *, accept_plausible: bool = False, by: str = "user") -> PatchApplied:
         """Write a proved change into the checkout that it was made for: all of it, or nothing."""
-        from codepilot.engine.apply import apply_run
+        from codepilot.engine.change.apply import apply_run
 
-        return apply_run(self._runtime, self.find(run_id), accept_plausible=accept_plausible)
+        return apply_run(self._runtime, self.find(run_id), accept_plausible=accept_plausible, by=by)
 
     def commit(self, run_id: str, branch: str, *, accept_plausible: bool = False) -> CommitRecorded:
         """Commit a proved change to a new branch of the repository that it was made for."""
-        from codepilot.engine.apply import commit_run
+        from codepilot.engine.change.apply import commit_run
 
         return commit_run(self._runtime, self.find(run_id), branch, accept_plausible=accept_plausible)
 
@@ -356,27 +360,13 @@ class CodePilot:
         repo: Path | None = None,
         python: str | None = None,
         unsafe_no_sandbox: bool = False,
+        on_progress: Callable[[str], None] = lambda stage: None,
     ) -> ProofRecorded:
-        """Prove a bundle again, given its directory or its run. An altered byte is an error."""
-        from codepilot.engine.bundle_check import Checking, verify_bundle
+        """Prove a bundle again, given its directory or its run. An altered byte is an error.
+
+        `on_progress` gets what is done next, in words.
+        """
+        from codepilot.engine.change.bundle_check import Checking, verify_bundle
 
         where = Path(bundle) if Path(bundle).exists() else self.bundle(str(bundle))
-        return verify_bundle(self._runtime, where, Checking(repo, python, unsafe_no_sandbox))
-
-    # Upkeep
-
-    def gc(self, days: float = 7.0, artifact_days: float | None = None, *, dry_run: bool = False) -> Removed:
-        """Remove workspaces that nothing has used for `days`, and with `artifact_days` the artifacts that no run of the
-        last so many days names.
-        """
-        from codepilot.engine.close import collect, prune
-
-        pruned = None
-        if artifact_days is not None:
-            pruned = prune(self._runtime, timedelta(days=artifact_days), rehearse=dry_run)
-        return Removed(collect(self._runtime, days, rehearse=dry_run), pruned)
-
-    def fsck(self, *, repair: bool = False) -> tuple[dict[str, str], dict[str, str]]:
-        """What is wrong with the stored runs, by id, and what of it is left after `repair`."""
-        problems = self._runtime.store.check_all()
-        return problems, self._runtime.store.repair(problems) if repair else problems
+        return verify_bundle(self._runtime, where, Checking(repo, python, unsafe_no_sandbox, on_progress))

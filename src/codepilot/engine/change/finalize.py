@@ -13,27 +13,31 @@ from codepilot.core.decide import Outcome, Refused, Succeeded
 from codepilot.core.events import (
     BundleWritten,
     Event,
+    EventDraft,
     EventType,
-    FollowUpProposed,
     PatchProposed,
     ProofRecorded,
     State,
 )
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.run import Run
-from codepilot.core.task import FollowUp, TaskOrigin
-from codepilot.engine.commit import commit_wanted
+from codepilot.core.task import FollowUp, TaskKind, TaskOrigin
+from codepilot.engine.change.commit import commit_wanted
+from codepilot.engine.change.regression_test import attach_regression_test
 from codepilot.engine.execution_context import ExecutionContext
-from codepilot.engine.learning import learn
-from codepilot.engine.regression_test import attach_regression_test
+from codepilot.engine.kinds.build import hand_out, prove_build
+from codepilot.engine.kinds.scaffold import prove_module
+from codepilot.engine.memory.learning import learn
 from codepilot.engine.work import Work
-from codepilot.repair import MutationScore, mutation_score
+from codepilot.project import SuiteRun, command
+from codepilot.repair import MutationScore, Spread, Variants, measure_spread, mutation_score, nearby_tests
 from codepilot.telemetry import report, report_json, rfc3339, timeline, transcript
 from codepilot.verify import (
     Baseline,
     BundleContents,
     Provenance,
     Versions,
+    brings_tests,
     prove,
     sandbox_used,
     write_bundle,
@@ -48,17 +52,30 @@ _TYPES = {
 }
 STRENGTH_SEC = 30.0
 """How long mutation testing of the changed code may take."""
+SPREAD_SEC = 15.0
+"""How long comparing the changed functions with the base's may take."""
 
 
 def finalize(work: Work) -> Outcome:
     """Prove, propose follow-ups, commit, write the bundle and learn. A restart skips the parts that are recorded."""
     proposal = work.run.proposal
+    if work.run.task.kind is TaskKind.QUESTION:
+        return Succeeded("the answer is an artifact")
+    if work.run.task.kind is TaskKind.PROMPT:
+        return Succeeded("the change is a patch")
     if proposal is None:
         raise CodePilotError(FailureKind.INTERNAL, f"Run {work.run.run_id} has nothing to finalize.")
     context, baseline = work.settled()
     proof = work.recorded(ProofRecorded)
     if proof is None:
-        proof, attached = attach_regression_test(work, context, baseline, _prove(work, context, baseline, proposal))
+        attached: Sequence[EventDraft] = ()
+        if work.run.task.scaffold is not None:
+            proof = prove_module(work, context, baseline, proposal)
+        elif work.run.task.kind is TaskKind.BUILD:
+            proof = prove_build(work, context, baseline, proposal)
+        else:
+            proved = _prove(work, context, baseline, proposal)
+            proof, attached = attach_regression_test(work, context, baseline, proved)
         work.step.raise_if_stopped()
         work.append([*attached, work.draft(EventType.PROOF_RECORDED, proof)])
         proposal = work.run.proposal or proposal
@@ -71,15 +88,22 @@ def finalize(work: Work) -> Outcome:
             context.objects.apply(work.base.tree, work.artifacts.get(proposal.diff))
         commit_wanted(work, context)
         work.step.raise_if_stopped()  # a worker that lost its lease must not overwrite the bundle
+        if work.run.task.kind is TaskKind.BUILD:
+            hand_out(work, context)
         _hand_over(work, context, baseline, proposal)
-    learn(work, context, baseline)
+    if work.run.task.kind not in (TaskKind.PROVE, TaskKind.SCAFFOLD):
+        learn(work, context, baseline)
     return Succeeded(f"{proof.verdict}: {proof.reason}")
 
 
 def _prove(work: Work, context: ExecutionContext, baseline: Baseline, proposal: PatchProposed) -> ProofRecorded:
-    def measure(workspace: str) -> MutationScore | None:
+    def measure(workspace: str, failing: Sequence[str]) -> MutationScore | None:
         seconds = min(STRENGTH_SEC, work.step.seconds_left() / 2)
-        return strength_of(context, workspace, proposal.tree, baseline.targets, seconds)
+        return strength_of(context, workspace, proposal.tree, baseline.targets, seconds, failing)
+
+    def compare(workspace: str, suite: SuiteRun, versions: Variants) -> Spread:
+        seconds = min(SPREAD_SEC, work.step.seconds_left() / 4)
+        return spread_of(context, workspace, baseline.targets, suite, versions, seconds)
 
     budget = work.run.task.budget
     return prove(
@@ -93,14 +117,27 @@ def _prove(work: Work, context: ExecutionContext, baseline: Baseline, proposal: 
         create=context.request,
         command_sec=budget.command_sec,
         tree=proposal.tree,
-        confidence=proposal.patch.confidence,
+        agreement=agreement_of(proposal),
         narrowed=work.run.narrowed,
         measure=measure,
+        compare=compare,
+        brings_tests=brings_tests(work.run.task, dirty=work.base.dirty),
+        commands=work.run.task.accept,
     )
 
 
+def agreement_of(proposal: PatchProposed) -> float | None:
+    """The estimate of the model-free search; a model's claim about its own change is no evidence."""
+    return proposal.patch.confidence if proposal.patch.searched else None
+
+
 def strength_of(
-    context: ExecutionContext, workspace: str, tree: str, targets: Sequence[str], seconds: float = STRENGTH_SEC
+    context: ExecutionContext,
+    workspace: str,
+    tree: str,
+    targets: Sequence[str],
+    seconds: float = STRENGTH_SEC,
+    failing: Sequence[str] = (),
 ) -> MutationScore | None:
     """Mutate the changed Python functions and count the mutants that the tests notice; None for other languages."""
     if not context.project.is_python:
@@ -109,8 +146,31 @@ def strength_of(
     originals = {path: context.objects.read_blob(entry.oid) for path, entry in changed.items() if entry}
     paths = tuple(changed)
     return mutation_score(
-        context.executor, workspace, context.project, paths, targets, seconds=seconds, originals=originals
+        context.executor,
+        workspace,
+        context.project,
+        paths,
+        targets,
+        seconds=seconds,
+        originals=originals,
+        failing=failing,
     )
+
+
+def spread_of(
+    context: ExecutionContext,
+    workspace: str,
+    targets: Sequence[str],
+    suite: SuiteRun,
+    versions: Variants,
+    seconds: float = SPREAD_SEC,
+) -> Spread:
+    """Compare the changed Python functions with other versions on inputs like those of the tests."""
+    path = next(iter(versions.base), "")
+    if not context.project.is_python or not path:
+        return Spread()
+    tests, failing = nearby_tests(targets, suite, path)
+    return measure_spread(context.executor, workspace, context.project, tests, failing, versions, seconds)
 
 
 def _follow_ups(run: Run) -> list[FollowUp]:
@@ -132,7 +192,7 @@ def _follow_ups(run: Run) -> list[FollowUp]:
 
 def _proposed(events: Sequence[Event]) -> list[FollowUp]:
     """The follow-ups that the run has proposed, in earlier attempts too."""
-    return [event.data.follow_up for event in events if isinstance(event.data, FollowUpProposed)]
+    return [event.data for event in events if isinstance(event.data, FollowUp)]
 
 
 def _hand_over(work: Work, context: ExecutionContext, baseline: Baseline, proposal: PatchProposed) -> None:
@@ -197,12 +257,13 @@ def _provenance(
         suite=baseline.suite_kind,
         verdict=run.verdict,
         confidence=run.confidence,
+        agreement=agreement_of(proposal),
         versions=Versions(
             codepilot=__version__,
             python=".".join(map(str, context.project.interpreter.version)),
             git=git_version(),
         ),
-        commands=(baseline.suite.cmd,),
+        commands=(baseline.suite.cmd or command(context.project),),
         sandbox=sandbox_used(context.executor.level),
         created_at=at,
         checkout=work.base.checkout,

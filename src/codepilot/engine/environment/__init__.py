@@ -1,0 +1,1 @@
+"""The project of a run and what it needs: found, inspected, installed."""

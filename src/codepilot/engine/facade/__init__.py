@@ -1,0 +1,1 @@
+"""The parts of the Python API, one class each; `CodePilot` joins them."""

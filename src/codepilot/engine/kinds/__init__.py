@@ -1,0 +1,1 @@
+"""What each kind of task does in its steps that no other kind does."""

@@ -1,0 +1,1 @@
+"""Memories: recorded by runs, and kept by people."""
