@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from codepilot.bench.bugs import Judgement
-from codepilot.bench.checkout import lay_down
+from codepilot.bench.checkout import commit_files
 from codepilot.bench.judge import compare
 from codepilot.bench.sets import load_set
 
@@ -85,5 +85,5 @@ def judged(folder: Path, kind: str, data: Path, *programs: str) -> list[Judgemen
     bug = load_set(kind, data)[0]
     checkout = folder / "checkout"
     checkout.mkdir()
-    lay_down(checkout, bug.files)
+    commit_files(checkout, bug.files)
     return compare(bug.held_out, programs, checkout, folder / "home", None)

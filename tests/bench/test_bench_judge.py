@@ -21,7 +21,7 @@ def test_the_canonical_solution_is_right_and_so_is_another_way_to_say_it(tmp_pat
     assert found[0].inputs >= 10
 
 
-def test_a_repair_that_only_knows_the_tests_is_wrong_and_a_witness_is_named(tmp_path: Path) -> None:
+def test_a_repair_that_only_knows_the_tests_is_wrong_and_a_distinguishing_input_is_named(tmp_path: Path) -> None:
     data = write_tasks(tmp_path / "data", TWICE)
     special = _twice("return {2: 4, 5: 10, 0: 0, 3: 6}.get(x, x)")
     found = judged(tmp_path, "humanevalfix", data, special, _twice("return x + 1"))
@@ -37,6 +37,7 @@ def test_what_the_search_never_saw_counts(tmp_path: Path) -> None:
     assert not found[0].correct and "check 2 fails" in found[0].reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body",
     [

@@ -1,4 +1,4 @@
-"""Real commits: what is shown, and which offers count as right beside the fix."""
+"""Real commits: what is shown, and which offers count as right besides the fix."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ def _data(folder: Path, before: str = "") -> Path:
 
 def test_the_search_knows_the_past_of_the_bug_and_nothing_of_its_fix(tmp_path: Path) -> None:
     (bug,) = load_set("realfix", _data(tmp_path, before=BUG.replace("LIMIT = 9\n", "")))
-    told = history(bug, tmp_path)(("shop/cart.py",))
-    assert [row.decode() for row, _ in told["shop/cart.py"]] == BUG.splitlines()
-    assert [(row, age) for row, age in told["shop/cart.py"] if age] == [(b"LIMIT = 9", 1)]
+    reported = history(bug, tmp_path)(("shop/cart.py",))
+    assert [row.decode() for row, _ in reported["shop/cart.py"]] == BUG.splitlines()
+    assert [(row, age) for row, age in reported["shop/cart.py"] if age] == [(b"LIMIT = 9", 1)]
 
 
 def _judged(folder: Path, *texts: str) -> list[Judgement]:
@@ -127,7 +127,7 @@ def test_what_cannot_be_compared_is_not_called_right(tmp_path: Path) -> None:
     assert "outside of functions" in found[0].reason
 
 
-def test_a_missing_repository_and_a_broken_list_are_said(tmp_path: Path) -> None:
+def test_a_missing_repository_and_a_broken_list_are_reported(tmp_path: Path) -> None:
     data = _data(tmp_path)
     (data / "repos/shop.git").rename(data / "repos/other.git")
     with pytest.raises(CodePilotError, match="the repository is missing"):
@@ -140,12 +140,13 @@ def test_a_missing_repository_and_a_broken_list_are_said(tmp_path: Path) -> None
         load_set("realfix", data)
 
 
+@pytest.mark.slow
 def test_a_bug_that_cannot_be_tried_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
     data = _data(tmp_path)
     tasks = json.loads((data / "list.json").read_text())["tasks"]
     lost = {**tasks[0], "repo": "somebody/lost"}
     (data / "list.json").write_text(json.dumps({"tasks": [lost, *tasks]}))
-    sweep = BenchSpec(set="realfix", data=data, out=tmp_path / "out", seconds=10.0, search_only=True)
+    sweep = BenchSpec(set="realfix", data=data, out=tmp_path / "out", seconds=5.0, search_only=True)
     swept = run_sweep(sweep)
     assert swept.complete and [one.status for one in swept.results] == ["ERROR", "DONE"]
     assert "the repository is missing" in swept.results[0].reason

@@ -1,4 +1,4 @@
-"""Reading the sets: what the search is shown, what is held out, and what is said of broken data."""
+"""Reading the sets: what the search is shown, what is held out, and what is reported of broken data."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_quixbugs_checkout_holds_no_correct_program(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "holds no task"),
         ("{not json\n", "line 1 is not JSON"),
@@ -39,15 +39,15 @@ def test_a_quixbugs_checkout_holds_no_correct_program(tmp_path: Path) -> None:
         ("[1]\n", "line 1 has no text"),
     ],
 )
-def test_a_broken_file_is_named_with_the_line(tmp_path: Path, text: str, said: str) -> None:
+def test_a_broken_file_is_named_with_the_line(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "python.jsonl"
     file.write_text(text)
-    with pytest.raises(CodePilotError, match=said) as caught:
+    with pytest.raises(CodePilotError, match=message) as caught:
         load_set("humanevalfix", tmp_path)
     assert str(file) in str(caught.value) and caught.value.failure.advice
 
 
-def test_what_is_not_a_set_is_said(tmp_path: Path) -> None:
+def test_what_is_not_a_set_is_reported(tmp_path: Path) -> None:
     with pytest.raises(CodePilotError, match="does not exist"):
         load_set("quixbugs", tmp_path / "nowhere")
     with pytest.raises(CodePilotError, match="not a checkout of QuixBugs"):

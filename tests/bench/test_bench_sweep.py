@@ -28,9 +28,9 @@ def _command(out: Path, data: Path, *more: str, kind: str = "humanevalfix") -> l
 
 def _bench(out: Path, data: Path, *more: str, kind: str = "humanevalfix") -> dict[str, Any]:
     environ = {**os.environ, "XDG_CONFIG_HOME": str(without_plugins(out.parent / "config"))}
-    code, said, err = ready.run(_command(out, data, "--json", *more, kind=kind)[3:], environ)
-    assert code == 0, said + err
-    document = json.loads(said)
+    code, message, err = ready.run(_command(out, data, "--json", *more, kind=kind)[3:], environ)
+    assert code == 0, message + err
+    document = json.loads(message)
     assert isinstance(document, dict)
     return document
 
@@ -50,9 +50,10 @@ def test_a_set_goes_through_the_engine_and_is_reported(tmp_path: Path) -> None:
     assert not (out / "work").exists()
 
 
+@pytest.mark.slow
 def test_a_sweep_in_parallel_then_more_of_the_set_stopped_and_gone_on_with(tmp_path: Path) -> None:
     data, out = write_tasks(tmp_path / "data", TWICE, LARGEST, HOPELESS), tmp_path / "out"
-    options = ("--search-only", "--seconds", "6", "--jobs", "2")
+    options = ("--search-only", "--seconds", "4", "--jobs", "2")
     first = _bench(out, data, *options, "--limit", "2")
     assert first["all"]["bugs"] == 2 and first["all"]["top1"] == 2
     before = [(one.bug, one.total_sec) for one in Results(out).read()]
@@ -107,10 +108,10 @@ def test_another_engine_is_measured_anew() -> None:
 
 def test_mistakes_are_usage_errors_with_a_next_step(tmp_path: Path) -> None:
     data = write_tasks(tmp_path / "data", TWICE)
-    for arguments, said in (
+    for arguments, message in (
         (_command(tmp_path / "o", data, "--only", "Python/9"), "has no bug called 'Python/9'"),
         (_command(tmp_path / "o", tmp_path / "none"), "does not exist"),
         (_command(tmp_path / "o", data, kind="other"), "no set called 'other'"),
     ):
         code, _, err = ready.run(arguments[3:], os.environ)
-        assert code == 2 and said in " ".join(err.split())
+        assert code == 2 and message in " ".join(err.split())

@@ -23,13 +23,13 @@ from codepilot.verify import run_baseline
 from codepilot.workspace import line_ages
 
 AROUND_SEC = 300.0
-"""What baseline, gates, review and proof may take besides the search."""
+"""The time for baseline, gates, review and proof, in addition to the search."""
 OFFERS = 5
 
 
 @dataclass
 class Attempt:
-    """What the engine made of a bug."""
+    """The engine's result for a bug."""
 
     status: str = "FAILED"
     verdict: str | None = None
@@ -98,7 +98,7 @@ class _EventClock:
         """The candidates and seconds that the search reported last; a resumed search counts on, a new one from zero."""
 
     def left(self, seconds: float) -> float:
-        """What is left of the search's time: a repair that was turned down leads to another search."""
+        """The rest of the search's time, for another search after a rejected repair."""
         return max(1.0, seconds - self._spent)
 
     def see(self, event: Event) -> None:
@@ -154,7 +154,7 @@ def _applied(diff: str, checkout: Path) -> Mapping[str, str]:
 
 
 def search_alone(bug: Bug, checkout: Path, home: Path, how: Limits) -> Attempt:
-    """What the search offers for the checkout, in the sandbox that a run would use."""
+    """The search's offers for the checkout, in the sandbox that a run would use."""
     begun = time.monotonic()
     with PeakMemory() as memory, closing(open_workspace(checkout, home, how.python)) as place:
         baseline = run_baseline(
@@ -193,7 +193,7 @@ def search_alone(bug: Bug, checkout: Path, home: Path, how: Limits) -> Attempt:
 
 
 def history(bug: Bug, checkout: Path) -> Callable[[tuple[str, ...]], Ages]:
-    """What a user would know of the bug's past: the history up to the fix's parent, and nothing of the fix."""
+    """The bug's history as a user has it: up to the fix's parent, without the fix."""
     if bug.origin is None:
         return partial(line_ages, checkout, "HEAD")
     return partial(line_ages, bug.origin.repository, bug.origin.parent)

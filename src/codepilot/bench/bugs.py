@@ -1,4 +1,4 @@
-"""What a set of bugs is made of: what the search is shown, and what is held out to judge it."""
+"""The parts of a bug of a set: those that the search sees, and those held out to judge it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Bug:
     files: Mapping[str, str] = field(default_factory=dict)
     held_out: JsonObject = field(default_factory=dict)
     alone: bool = True
-    """Whether the named tests are all the tests there are."""
+    """True if the named tests are all the tests there are."""
     origin: Origin | None = None
     command_sec: float = 15.0
     """How long one run of the tests may take: a bug may be an endless loop."""
@@ -49,7 +49,7 @@ class Repair:
 
 @dataclass(frozen=True)
 class Judgement:
-    """Whether an offer is right by what was held out, and the reason in one line."""
+    """Judge an offer by what was held out: true if it is right, and the reason in one line."""
 
     correct: bool
     reason: str

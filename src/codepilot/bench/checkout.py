@@ -21,13 +21,13 @@ _VERSION_FILES = (
     ("setuptools_scm", "write_to"),
     ("pdm", "version", "write_to"),
 )
-"""Where a project's configuration names the file that its build writes the version to."""
+"""The settings that name the file to which a build writes the version."""
 
 
 def prepare(directory: Path, bug: Bug) -> Path:
     """The bug's checkout in an empty directory."""
     if bug.origin is None:
-        return lay_down(directory, bug.files)
+        return commit_files(directory, bug.files)
     origin = bug.origin
     if not origin.repository.is_dir():
         raise missing_repository(origin.repository)
@@ -64,7 +64,7 @@ def show(repository: Path, revision: str, path: str) -> bytes:
     return git(repository, "show", f"{revision}:{path}")
 
 
-def lay_down(directory: Path, files: Mapping[str, str]) -> Path:
+def commit_files(directory: Path, files: Mapping[str, str]) -> Path:
     """Write the files into an empty directory and commit them."""
     for name, text in files.items():
         place = directory / name

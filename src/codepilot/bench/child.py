@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import threading
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from codepilot.core.failures import CodePilotError
 
 def main() -> None:
     job = json.loads(sys.stdin.readline())
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    threading.Thread(target=_leave_with_parent, args=(job["parent"],), daemon=True).start()
     answer, sys.stdout = sys.stdout, sys.stderr
     try:
         row = work(job)
@@ -34,9 +35,10 @@ def main() -> None:
     os._exit(0)
 
 
-def _leave_with_parent() -> None:
-    """Standard input ends when the sweep does, however it died."""
-    sys.stdin.read()
+def _leave_with_parent(parent: int) -> None:
+    """End soon after the sweep, however it died."""
+    while os.getppid() == parent:
+        time.sleep(0.2)
     os._exit(1)
 
 
@@ -65,7 +67,7 @@ def work(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def judged_offers(bug: Bug, offers: list[Repair], checkout: Path, home: Path, python: str | None) -> list[Judgement]:
-    """Whether each offer is right. What cannot be judged is not right, and says so; that it was found is still true."""
+    """Judge each offer. One that cannot be judged counts as wrong, with the reason."""
     if not offers:
         return []
     try:

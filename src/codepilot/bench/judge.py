@@ -45,13 +45,13 @@ def judge(bug: Bug, offers: Sequence[Repair], checkout: Path, home: Path, python
 def compare(
     held_out: JsonObject, programs: Sequence[str], checkout: Path, home: Path, python: str | None
 ) -> list[Judgement]:
-    """Each program's behaviour beside the reference's."""
+    """Each program's behaviour and the reference's."""
     files = {"spec.json": "", "reference.py": str(held_out["reference"])}
     files |= {f"candidate_{number}.py": text for number, text in enumerate(programs)}
     files |= {name: (INSIDE / name).read_text("utf-8") for name in JUDGE_PARTS}
-    beside = held_out.get("beside")
-    files |= {f"beside/{name}": str(text) for name, text in beside.items()} if isinstance(beside, dict) else {}
-    spec = {key: value for key, value in held_out.items() if key != "beside"}
+    extra = held_out.get("extra_files")
+    files |= {f"extra/{name}": str(text) for name, text in extra.items()} if isinstance(extra, dict) else {}
+    spec = {key: value for key, value in held_out.items() if key != "extra_files"}
     spec |= {"reference": "reference.py", "candidates": [f"candidate_{n}.py" for n in range(len(programs))]}
     files["spec.json"] = json.dumps(spec)
     answer = _run(files, checkout, home, python)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import defaultdict
 from pathlib import Path
 from types import TracebackType
 
+from codepilot.sandbox.limits import usage
+
 EVERY_SEC = 0.25
-_PAGE = os.sysconf("SC_PAGESIZE")
+_NO_LIMIT = 1 << 60
 
 
 class PeakMemory:
@@ -32,34 +33,10 @@ class PeakMemory:
 
     def _watch(self) -> None:
         while not self._over.wait(EVERY_SEC):
-            self.peak_mib = max(self.peak_mib, round(family_mib(os.getpid()), 1))
+            self.peak_mib = max(self.peak_mib, round(family_mib(), 1))
 
 
-def family_mib(root: int) -> float:
-    """Resident memory of a process and its descendants; those in a sandbox are found by their parents."""
-    children: dict[int, list[int]] = defaultdict(list)
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            parent = _parent(entry)
-            if parent is not None:
-                children[parent].append(int(entry.name))
-    total, waiting = 0, [root]
-    while waiting:
-        process = waiting.pop()
-        total += _resident(process)
-        waiting += children[process]
-    return total * _PAGE / (1 << 20)
-
-
-def _parent(entry: Path) -> int | None:
-    try:
-        return int((entry / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1])
-    except (OSError, ValueError, IndexError):
-        return None  # It ended meanwhile.
-
-
-def _resident(process: int) -> int:
-    try:
-        return int(Path(f"/proc/{process}/statm").read_text().split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0  # It ended meanwhile.
+def family_mib() -> float:
+    """Resident memory of this process and its descendants, those in sandboxes included."""
+    own = int(Path("/proc/self/statm").read_text().split()[1]) * usage.PAGE
+    return (own + usage.measure(os.getpid(), _NO_LIMIT, _NO_LIMIT).memory_bytes) / (1 << 20)

@@ -1,7 +1,8 @@
-"""What happened outside the sandbox: files of this machine before and after each bug, and processes that outlive it."""
+"""Watches for changes outside the sandbox: files before and after each bug, and processes that outlive it."""
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -11,9 +12,9 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from codepilot.store import Home
@@ -23,11 +24,6 @@ BOUND = 100_000
 SETTLED_SEC = 3600.0
 """Since when a file of a shared root must have been left alone to count."""
 CACHES = "__pycache__"
-
-Listing = dict[str, int]
-"""The entries of a directory, each with its mark: a number that is another one if the file is."""
-Snapshot = dict[str, Listing]
-"""The directories that were looked at; the roots themselves are the listing of the directory ''."""
 
 
 @dataclass(frozen=True)
@@ -41,165 +37,118 @@ class Root:
 
 @dataclass(frozen=True)
 class HostChanges:
-    """What became of the watched files since the snapshot before, and how many files that was about."""
+    """How the watched files differ from the snapshot before, and how many files that was about."""
 
     changes: tuple[str, ...]
     watched: int
 
 
+@dataclass(frozen=True)
+class Snapshot:
+    """Every file that was looked at, with a mark that is another one if the file is; and the directories whose entries
+    are not known: unreadable ones, and those beyond the bound."""
+
+    marks: dict[str, int] = field(default_factory=dict)
+    unknown: set[str] = field(default_factory=set)
+
+
 class Outside:
-    """Tells what was made, changed and removed in the roots since it was asked last."""
+    """Reports what was made, changed and removed in the roots since the last call of `seen`.
+
+    Links are looked at and not followed, and no other file system is entered.
+    """
 
     def __init__(self, roots: Iterable[Root], left_out: Iterable[Path] = (), bound: int = BOUND) -> None:
-        places: dict[str, Root] = {}
+        self._left_out = {str(path.resolve()) for path in left_out}
+        self._roots: dict[str, bool] = {}
         for root in roots:
-            places.setdefault(str(root.path.resolve()), root)
-        skipped = {str(path.resolve()) for path in left_out}
-        every = skipped | places.keys()
-        self._walks = [
-            _SharedWalk(place, every) if root.shared else _Walk(place, every, bound)
-            for place, root in places.items()
-            if place not in skipped
-        ]
+            self._roots.setdefault(str(root.path.resolve()), root.shared)
+        self._bound = bound
+        self._first: Snapshot | None = None
+        self._last = Snapshot()
         self._lock = threading.Lock()
-        self._last: Snapshot | None = None
 
     def begin(self) -> None:
         """Take the snapshot that the first answer compares with."""
         with self._lock:
-            self._last = self._snapshot()
+            self._last = self._first = self._snapshot()
 
     def seen(self) -> HostChanges:
-        """Take another snapshot, and tell what differs from the last one."""
+        """Take another snapshot and compare it with the last one."""
         with self._lock:
-            before, after = self._last, self._snapshot()
-            self._last = after
-        changes = () if before is None else tuple(differences(before, after))
-        return HostChanges(changes, sum(len(listing) for listing in after.values()))
+            before, self._last = self._last, self._snapshot()
+            return HostChanges(tuple(differences(before, self._last)), len(self._last.marks))
 
     def _snapshot(self) -> Snapshot:
-        snapshot: Snapshot = {"": {}}
-        for walk in self._walks:
-            walk.look(snapshot)
+        snapshot = Snapshot()
+        for place, shared in self._roots.items():
+            if place not in self._left_out:
+                self._look_at_shared(place, snapshot) if shared else self._walk(place, snapshot)
         return snapshot
 
+    def _walk(self, place: str, snapshot: Snapshot) -> None:
+        """One root, breadth first. What the first snapshot read is always read; what is new, up to twice the bound."""
+        with suppress(OSError):
+            top = os.lstat(place)
+            snapshot.marks[place] = _mark(top)
+            waiting = deque([place] if stat.S_ISDIR(top.st_mode) else [])
+            room = (self._bound if self._first is None else 2 * self._bound) - 1
+            while waiting:
+                directory = waiting.popleft()
+                known = self._first is not None and directory in self._first.marks
+                closed = known and self._first is not None and directory in self._first.unknown
+                found = None if closed else self._entries(directory, math.inf if known else room)
+                if found is None:
+                    snapshot.unknown.add(directory)
+                    continue
+                snapshot.marks.update((path, _mark(status)) for path, status in found)
+                below = (path for path, one in found if stat.S_ISDIR(one.st_mode) and one.st_dev == top.st_dev)
+                waiting.extend(sorted(below))
+                room -= len(found)
 
-class _Walk:
-    """One root, breadth first and on its own file system only; links are looked at and not followed."""
+    def _look_at_shared(self, place: str, snapshot: Snapshot) -> None:
+        """A root in which others work: its entries that had settled before the first snapshot, and nothing else."""
+        since = time.time() - SETTLED_SEC
+        for path, status in self._entries(place, math.inf) or ():
+            settled = max(status.st_mtime, status.st_ctime) < since
+            if settled if self._first is None else path in self._first.marks:
+                snapshot.marks[path] = _mark(status)
 
-    def __init__(self, place: str, skipped: Collection[str], bound: int) -> None:
-        self._place = place
-        self._skipped = frozenset(skipped) - {place}
-        self._bound = bound
-        self._known: set[str] | None = None
-        self._closed: set[str] = set()
-
-    def look(self, snapshot: Snapshot) -> None:
-        status = _status(self._place)
-        if status is None:
-            return
-        snapshot[""][self._place] = _mark(status)
-        opened, count = set(), 1
-        waiting = deque([self._place] if stat.S_ISDIR(status.st_mode) else [])
-        while waiting:
-            directory = waiting.popleft()
-            found = self._list(directory, status.st_dev, count)
-            if found is not None:
-                snapshot[directory], below = found
-                opened.add(directory)
-                count += len(snapshot[directory])
-                waiting.extend(below)
-        if self._known is None:
-            self._known = opened
-
-    def _list(self, directory: str, device: int, count: int) -> tuple[Listing, list[str]] | None:
-        """A directory's entries, and those of them to open; nothing if it cannot be read or there is no room for it."""
-        if directory in self._closed:
-            return None
-        listing: Listing = {}
-        below: list[str] = []
-        room = self._room(directory) - count
-        try:
-            with os.scandir(directory) as entries:
-                for entry in entries:
-                    if entry.name == CACHES or entry.path in self._skipped:
-                        continue
-                    if len(listing) >= room:
-                        self._closed.add(directory)
-                        return None
-                    with suppress(OSError):  # It vanished meanwhile.
-                        status = entry.stat(follow_symlinks=False)
-                        listing[entry.name] = _mark(status)
-                        if stat.S_ISDIR(status.st_mode) and status.st_dev == device:
-                            below.append(entry.path)
-        except OSError:
-            return None
-        return listing, sorted(below)
-
-    def _room(self, directory: str) -> float:
-        """What the first snapshot looked at is always looked at; new directories may be as much again."""
-        if self._known is None:
-            return self._bound
-        return float("inf") if directory in self._known else 2 * self._bound
-
-
-class _SharedWalk:
-    """A root in which others work: its entries that had settled before the first snapshot, and nothing else."""
-
-    def __init__(self, place: str, skipped: Collection[str]) -> None:
-        self._place = place
-        self._skipped = skipped
-        self._settled: list[str] | None = None
-
-    def look(self, snapshot: Snapshot) -> None:
-        if self._settled is None:
-            since = time.time() - SETTLED_SEC
-            self._settled = [name for name, touched, _ in self._entries() if touched < since]
-        marks = {name: mark for name, _, mark in self._entries()}
-        snapshot[self._place] = {name: marks[name] for name in self._settled if name in marks}
-
-    def _entries(self) -> Iterator[tuple[str, float, int]]:
-        """Each entry, when it was last touched, and its mark."""
-        with suppress(OSError), os.scandir(self._place) as entries:
+    def _entries(self, directory: str, room: float) -> list[tuple[str, os.stat_result]] | None:
+        """A directory's entries; None if it cannot be read or has more than there is room for."""
+        found: list[tuple[str, os.stat_result]] = []
+        with suppress(OSError), os.scandir(directory) as entries:
             for entry in entries:
-                with suppress(OSError):
-                    status = entry.stat(follow_symlinks=False)
-                    if entry.path not in self._skipped:
-                        yield entry.name, max(status.st_mtime, status.st_ctime), _mark(status)
-
-
-def _status(path: str) -> os.stat_result | None:
-    try:
-        return os.lstat(path)
-    except OSError:
+                if entry.name == CACHES or entry.path in self._left_out or entry.path in self._roots:
+                    continue
+                if len(found) >= room:
+                    return None
+                with suppress(OSError):  # it vanished meanwhile
+                    found.append((entry.path, entry.stat(follow_symlinks=False)))
+            return found
         return None
 
 
 def _mark(status: os.stat_result) -> int:
-    """One number a file, for there are many; odd for a directory, whose size and time its entries tell already."""
+    """A directory's entries tell its size and time already."""
     if stat.S_ISDIR(status.st_mode):
-        return hash((status.st_ino, status.st_mode)) | 1
-    return hash((status.st_ino, status.st_size, status.st_mtime_ns, status.st_mode)) & ~1
+        return hash((status.st_ino, status.st_mode))
+    return hash((status.st_ino, status.st_size, status.st_mtime_ns, status.st_mode))
 
 
 def differences(before: Snapshot, after: Snapshot) -> Iterator[str]:
-    """What happened to each file, directories before what lies in them. A directory that could be read at one time
-    only tells nothing about its entries, unless it was itself made or removed."""
-    for directory in sorted(before.keys() | after.keys()):
-        old, new = before.get(directory), after.get(directory)
-        if old == new or (old is None and _has(before, directory)) or (new is None and _has(after, directory)):
+    """The change of each file. Entries of a directory that only one snapshot could read are not compared."""
+    for path in sorted(before.marks.keys() | after.marks.keys()):
+        was, now = before.marks.get(path), after.marks.get(path)
+        if was == now or (was is None and _within(path, before)) or (now is None and _within(path, after)):
             continue
-        for name in sorted((old or {}).keys() | (new or {}).keys()):
-            was, now = (old or {}).get(name), (new or {}).get(name)
-            if was != now:
-                what = "made" if was is None else "removed" if now is None else "changed"
-                yield f"{what} {_printable(os.path.join(directory, name))}"  # noqa: PTH118
+        what = "made" if was is None else "removed" if now is None else "changed"
+        yield f"{what} {_printable(path)}"
 
 
-def _has(snapshot: Snapshot, directory: str) -> bool:
-    above, name = os.path.split(directory)
-    mark = snapshot[""].get(directory) or snapshot.get(above, {}).get(name, 0)
-    return mark % 2 == 1
+def _within(path: str, snapshot: Snapshot) -> bool:
+    """True if the path lies in a directory whose entries are not known."""
+    return any(str(above) in snapshot.unknown for above in Path(path).parents)
 
 
 def _printable(path: str) -> str:
@@ -235,7 +184,7 @@ GRACE_SEC = 5.0
 EVERY_SEC = 0.1
 _PROC = Path("/proc")
 _END = rb"(?![\w.-])"
-"""Where the name of a bug's directory ends: not in the middle of another's."""
+"""Matches the end of the name of a bug's directory, not the middle of another's."""
 
 
 def survivors(place: Path, grace: float = GRACE_SEC) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ def _bug(path: Path, name: str) -> Bug:
         held_out["examples"] = _inputs(path / CASES / f"{name}.json", cases)
     else:
         held_out["tests"] = files[test]
-        held_out["beside"] = {Path(place).name: text for place, text in files.items() if place.endswith("node.py")}
+        held_out["extra_files"] = {Path(place).name: text for place, text in files.items() if place.endswith("node.py")}
     return Bug(name=name, kind="one line", tests=(test,), files=files, held_out=held_out)
 
 

@@ -1,6 +1,6 @@
 """Real commits that fixed one file: the parent with the fix's tests is shown, the fix itself is held out.
 
-Repositories lie beside the list as `repos/NAME.git`, or `repos/OWNER+NAME.git` where two have the same name.
+Repositories lie next to the list as `repos/NAME.git`, or `repos/OWNER+NAME.git` where two have the same name.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ HEADINGS = (
 
 
 def document(spec: BenchSpec, result: BenchResult) -> dict[str, Any]:
-    """What `--json` prints."""
+    """The document for `--json`."""
     return {
         "schema_version": 1,
         "set": spec.set,
@@ -128,7 +128,7 @@ def summary(spec: BenchSpec, result: BenchResult) -> str:
 
 
 def outside(found: Figures) -> str:
-    """Whether anything happened where nothing may, and how much was looked at to say so."""
+    """A line on changes outside the sandbox, and on how much was examined to find them."""
     if found.outside:
         return f"{found.outside:,} change{'s' * (found.outside != 1)} outside the sandbox: see the rows"
     if not found.watched:
@@ -138,7 +138,7 @@ def outside(found: Figures) -> str:
 
 
 def write_reports(spec: BenchSpec, result: BenchResult) -> tuple[Path, ...]:
-    """Write `md` and `html` beside the results."""
+    """Write `md` and `html` next to the results."""
     markdown, html = spec.out / "report.md", spec.out / "report.html"
     markdown.write_text(_markdown(spec, result), "utf-8")
     html.write_text(page(spec, result), "utf-8")
@@ -174,7 +174,7 @@ def why(one: Result) -> str:
 
 
 def harm(one: Result) -> str:
-    """What happened outside the sandbox while the bug ran."""
+    """The changes outside the sandbox while the bug ran."""
     if not one.outside_count:
         return ""
     more = one.outside_count - len(one.outside)

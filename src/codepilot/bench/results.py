@@ -1,4 +1,4 @@
-"""What a sweep leaves behind: one line a bug, appended as soon as it is known, so that nothing done is done again."""
+"""The results of a sweep: one line for each bug, appended at once, so that a resumed sweep repeats nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import codepilot
 
 FILE = "results.jsonl"
 ROOMS = {"search": ("repair",), "fix": ("repair", "verify", "agents", "engine")}
-"""Whose source decides what is found, and for whole runs what it is called."""
+"""The packages whose source affects the result of a search, and those that affect a whole run."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Result:
     peak_mib: float = 0.0
     template: str = ""
     features: dict[str, float] = field(default_factory=dict)
-    """What the first offer's confidence was made of."""
+    """The ingredients of the first offer's confidence."""
     proof: str = ""
     """Why the change is called what it is, where the whole engine is run."""
     patches: tuple[str, ...] = ()

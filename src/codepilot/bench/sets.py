@@ -33,5 +33,5 @@ def load_set(name: str, path: Path) -> list[Bug]:
 
 
 def judge_of(bug: Bug) -> Judge:
-    """Who says whether an offer for this bug is right."""
+    """The judge of a bug's offers."""
     return judge if bug.origin is None else judge_real

@@ -1,10 +1,11 @@
-"""Runs a set in parallel, each bug in a process of its own, and goes on where an earlier sweep was stopped."""
+"""Runs a set in parallel, each bug in a process of its own, and continues an earlier sweep."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -26,12 +27,12 @@ from codepilot.core.failures import CodePilotError, FailureKind
 
 LOCK = "lock"
 GRACE_SEC = 600.0
-"""What a bug's process may take beyond its search before it is given up."""
+"""The time that a bug's process may take beyond its search."""
 
 
 @dataclass(frozen=True)
 class BenchSpec:
-    """What is to be run, and where its results go."""
+    """The bugs to run, and the directory for results."""
 
     set: str
     data: Path
@@ -55,7 +56,7 @@ class BenchResult:
 
 
 Show = Callable[[Sequence[Result], int, int], None]
-"""Told after each bug: the results so far, how many there will be, and how many of them were there before."""
+"""Called after each bug with the results so far, how many there will be, and how many were there before."""
 
 
 def run_sweep(
@@ -102,15 +103,15 @@ def _run(spec: BenchSpec, bugs: Sequence[Bug], show: Show, outside: Outside) -> 
     before = len(done)
     waiting = [bug for bug in bugs if bug.name not in done]
     show(list(done.values()), len(bugs), before)
-    with _Workers(spec, engine, outside) as crew:
+    with _Workers(spec, engine, outside) as workers:
         try:
-            for row in crew.work(waiting):
+            for row in workers.work(waiting):
                 result = tried_again(row, errors.get(row.key))
                 results.append(result)
                 done[result.bug] = result
                 show(list(done.values()), len(bugs), before)
         except KeyboardInterrupt:
-            crew.stop()
+            workers.stop()
     ordered = tuple(done[bug.name] for bug in bugs if bug.name in done)
     return BenchResult(ordered, len(bugs), len(ordered) == len(bugs))
 
@@ -134,7 +135,7 @@ def chosen(spec: BenchSpec) -> list[Bug]:
 
 
 class _Workers:
-    """The processes at work. They end with this one, however it ends: their standard input does."""
+    """The processes at work. They end with this one, however it ends."""
 
     def __init__(self, spec: BenchSpec, engine: str, outside: Outside) -> None:
         self._spec = spec
@@ -173,7 +174,7 @@ class _Workers:
             process.kill()
 
     def _safely(self, bug: Bug) -> Result | None:
-        """One bug's row, whatever happens to it: the others go on."""
+        """One bug's row; an error is a row too."""
         try:
             row = self._one(bug)
         except Exception as error:  # noqa: BLE001 - a row of the table, not the table's end
@@ -216,6 +217,7 @@ class _Workers:
             "python": spec.python,
             "work": str(self._place(bug)),
             "search_only": spec.search_only,
+            "parent": os.getpid(),
         }
         process = self._start()
         if process is None:
@@ -247,24 +249,12 @@ class _Workers:
             return process
 
     def _talk(self, process: subprocess.Popen[bytes], job: bytes) -> tuple[bytes, bytes]:
-        """Give the job, keep standard input open until the answer is there."""
-        assert process.stdin and process.stdout and process.stderr
-        errors: list[bytes] = []
-        listener = threading.Thread(target=lambda: errors.append(process.stderr.read()), daemon=True)  # type: ignore[union-attr]
-        listener.start()
-        clock = threading.Timer(self._longest, process.kill)
-        clock.start()
+        """Give the job; the answer and what was written to standard error."""
         try:
-            process.stdin.write(job)
-            process.stdin.flush()
-            answer = process.stdout.read()
-        except BrokenPipeError:
-            answer = b""
+            return process.communicate(job, self._longest)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.communicate()
         finally:
-            clock.cancel()
-        process.wait()
-        process.stdin.close()
-        listener.join(5.0)
-        with self._lock:
-            self._running.discard(process)
-        return answer, b"".join(errors)
+            with self._lock:
+                self._running.discard(process)

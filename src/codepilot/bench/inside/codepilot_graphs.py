@@ -40,7 +40,7 @@ def graphs(calls: Sequence[Call], chance: random.Random) -> Callable[[], Call] |
 
 
 def only_graphs(calls: Sequence[Call]) -> bool:
-    """Whether the arguments are nothing but objects, and lists of them."""
+    """True if the arguments are nothing but objects, and lists of them."""
     return all(
         value is None or _is_node(value) or (isinstance(value, list) and all(map(_is_node, value)))
         for call in calls

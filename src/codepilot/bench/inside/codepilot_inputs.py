@@ -236,7 +236,7 @@ _SEQUENCE_RULES: list[tuple[int, Callable[[Sequence[Any]], bool], Callable[[list
 
 
 def _is_rule(rule: tuple[int, Callable[[Sequence[Any]], bool], Any], values: Sequence[Any]) -> bool:
-    """Whether it holds for all that could break it, and those are not too few to tell."""
+    """True if it holds for all that could break it, and those are not too few to tell."""
     telling = [list(value) for value in values if isinstance(value, list | tuple) and len(value) >= rule[0]]
     return len(telling) >= FEW and all(rule[1](value) for value in telling)
 

@@ -142,7 +142,7 @@ def describe(value: Any, seen: dict[int, int] | None = None) -> Any:
 
 
 def same(left: Any, right: Any) -> bool:
-    """Whether two described values are equal, floats by closeness."""
+    """True if two described values are equal, floats by closeness."""
     if isinstance(left, dict) and isinstance(right, dict):
         if set(left) == set(right) == {"number"}:
             return left == right or math.isclose(
@@ -272,7 +272,7 @@ def behaviour(ready: Ready, inputs: Sequence[Call], limits: Iterator[int]) -> It
         return
     yield unfit
     for arguments, limit in zip(inputs, limits, strict=False):
-        _end_in(2 * CALL_SEC)
+        _end_in(CALL_SEC + 2)
         yield outcome(function, arguments, limit)
 
 
@@ -306,7 +306,7 @@ def domain(ready: Ready, inputs: Sequence[Call], examples: int) -> tuple[str, li
 
 
 def difference(ready: Ready, kept: Sequence[tuple[Call, Any, int]]) -> dict[str, Any]:
-    """Whether a program does what the right one does on every input, and if not, the first on which it does not."""
+    """Compare a program with the right one on every input; with a difference comes the first input that shows it."""
     limits = iter([PATIENCE * steps + SPARE_STEPS for _, _, steps in kept])
     answers = stream(partial(behaviour, ready, [call for call, _, _ in kept], limits))
     unfit = next(answers, "it ended the process that ran it")
@@ -388,7 +388,7 @@ def _short(text: str) -> str:
 
 def main() -> None:
     spec = json.loads(Path("spec.json").read_text("utf-8"))
-    sys.path[:0] = [str(Path.cwd()), str(Path.cwd() / "beside")]
+    sys.path[:0] = [str(Path.cwd()), str(Path.cwd() / "extra")]
     sys.setrecursionlimit(3000)
     signal.signal(signal.SIGPROF, ring)
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
