@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -14,7 +15,9 @@ from typing import Any
 
 import pytest
 
+from codepilot.core.decide import start
 from codepilot.core.events import EventType
+from codepilot.core.task import Goal, TaskSpec
 from codepilot.engine import Runtime
 from configured import configured
 from ready import Started, run
@@ -187,3 +190,40 @@ if __name__ == "__main__":
 def shop(repo: Repo) -> Path:
     """A little shop whose shipping is not free at the limit."""
     return repo({"shop.py": SHOP, "test_shop.py": SHOP_TESTS})
+
+
+@pytest.fixture(scope="session")
+def repaired(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A directory with a home and its checkout `project` after one confirmed repair, and the run's id."""
+    root = tmp_path_factory.mktemp("repaired")
+    codepilot = Command(root / "home")
+    ended = codepilot("fix", str(committed(root / "project", {"shop.py": SHOP, "test_shop.py": SHOP_TESTS})), "--json")
+    assert ended.code == 0, ended.out + ended.err
+    return root, ended.json["run_id"]
+
+
+@pytest.fixture
+def finished(repaired: tuple[Path, str], codepilot: Command) -> str:
+    """A finished run in this test's home, a copy of the one that it was made in."""
+    root, run_id = repaired
+    shutil.copytree(root / "home", codepilot.home, symlinks=True)
+    for name in codepilot.home.glob("**/stores/*"):
+        name.write_text(name.read_text().replace(str(root / "home"), str(codepilot.home)))
+    return run_id
+
+
+@pytest.fixture
+def queued(codepilot: Command) -> str:
+    """A queued run of a repository that nobody looks at."""
+    with codepilot.runtime() as runtime:
+        task = TaskSpec(task_id="t-01", goal=Goal(natural="Repair it"), repo="/nowhere")
+        runtime.store.create_run("r-01", start(task, "r-01"))
+    return "r-01"
+
+
+@pytest.fixture
+def interrupted(codepilot: Command, queued: str) -> str:
+    """A run whose worker died in its first step."""
+    with codepilot.runtime() as runtime:
+        assert runtime.store.claim_next("w-dead", queued) is not None
+    return queued

@@ -1,5 +1,5 @@
 """Fixtures of the command's tests."""
 
-from cli_kit import codepilot, repo, shop
+from cli_kit import codepilot, finished, interrupted, queued, repaired, repo, shop
 
-__all__ = ["codepilot", "repo", "shop"]
+__all__ = ["codepilot", "finished", "interrupted", "queued", "repaired", "repo", "shop"]

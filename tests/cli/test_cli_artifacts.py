@@ -37,12 +37,12 @@ def submitted(codepilot: Command, shop: Path, **environ: str) -> tuple[str, byte
     return run_id, data
 
 
-def test_every_artifact_is_told_with_its_step_and_its_file(codepilot: Command, shop: Path) -> None:
+def test_every_artifact_is_reported_with_its_step_and_its_file(codepilot: Command, shop: Path) -> None:
     run_id, data = submitted(codepilot, shop)
-    told = codepilot("artifacts", run_id, "--json").json
+    reported = codepilot("artifacts", run_id, "--json").json
     sha256 = hashlib.sha256(data).hexdigest()
-    assert (told["schema_version"], told["run_id"], len(told["artifacts"])) == (1, run_id, 2)
-    assert told["artifacts"][0] == {
+    assert (reported["schema_version"], reported["run_id"], len(reported["artifacts"])) == (1, run_id, 2)
+    assert reported["artifacts"][0] == {
         "type": "snapshot",
         "sha256": sha256,
         "size_bytes": len(data),
@@ -71,8 +71,8 @@ def test_a_link_to_a_bucket_is_good_without_a_key(
         monkeypatch.setenv(name, value)
     environ = {**s3.environ, "CODEPILOT_ARTIFACTS": f"{s3.url}/{new_id('a')}"}
     run_id, data = submitted(codepilot, shop, **environ)
-    told = codepilot("artifacts", run_id, "--link", "60", "--json", **environ).json
-    link, again = (one["link"] for one in told["artifacts"])
+    reported = codepilot("artifacts", run_id, "--link", "60", "--json", **environ).json
+    link, again = (one["link"] for one in reported["artifacts"])
     assert link == again and s3.secret not in link
     with urllib.request.urlopen(link, timeout=30) as answer:
         assert answer.read() == data

@@ -60,7 +60,18 @@ def test_nothing_below_a_door_reads_the_environment_of_the_process() -> None:
     assert below == set(HOST)
 
 
-FACADE = {"Begun", "CodePilot", "Request", "Settings", "WorkerPool"}
+FACADE = {
+    "Asked",
+    "Begun",
+    "CodePilot",
+    "Listed",
+    "Preparation",
+    "Remembered",
+    "Request",
+    "Reviewed",
+    "Settings",
+    "WorkerPool",
+}
 
 
 def test_the_command_line_calls_the_facade_only() -> None:

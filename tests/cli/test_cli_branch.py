@@ -1,4 +1,4 @@
-"""A change that is handed over as a commit, as users ask for it and are told of it."""
+"""A change that is handed over as a commit, as users ask for it and see it."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ class T(unittest.TestCase):
 """
 
 
-def test_a_confirmed_change_is_committed_to_the_branch_and_told(codepilot: Command, shop: Path) -> None:
+def test_a_confirmed_change_is_committed_to_the_branch_and_reported(codepilot: Command, shop: Path) -> None:
     ended = codepilot("fix", str(shop), "--branch", "mend/{run}")
     run_id = codepilot.newest()
     branch = f"mend/{run_id}"
     commit = git(shop, "rev-parse", branch).strip()
     assert ended.code == 0, ended.out + ended.err
     assert f"branch   {branch} at {commit[:12]}" in ended.out
-    assert f"committed to {branch} as {commit[:12]}" in ended.out
+    assert f"committed to {branch} as {commit[:12]}" in ended.err
     assert f"branch   {branch} at {commit[:12]}" in codepilot("show", "last").out
     assert git(shop, "status", "--porcelain") == ""
     assert git(shop, "diff", "--name-only", "HEAD", branch) == "shop.py\n"
-    told = codepilot("show", "last", "--json").json["commit"]
-    assert told == {"checkout": str(shop), "branch": branch, "commit": commit, "parent": told["parent"]}
-    assert codepilot("apply", "last", "--branch", branch, "--json").json == {"schema_version": 1, **told}
+    reported = codepilot("show", "last", "--json").json["commit"]
+    assert reported == {"checkout": str(shop), "branch": branch, "commit": commit, "parent": reported["parent"]}
+    assert codepilot("apply", "last", "--branch", branch, "--json").json == {"schema_version": 1, **reported}
     refused = codepilot("apply", "last", "--branch", "main")
     assert (refused.code, "another name" in refused.err) == (2, True)
 
@@ -68,15 +68,15 @@ def test_a_plausible_one_is_not_and_the_output_says_how(codepilot: Command, repo
 
 def test_a_branch_that_cannot_be_is_refused_at_once(codepilot: Command, repo: Repo) -> None:
     checkout = repo({"shop.py": SHOP})
-    for name, said in (("a..b", "cannot be a branch"), ("main", "a branch main already")):
+    for name, output in (("a..b", "cannot be a branch"), ("main", "a branch main already")):
         ended = codepilot("fix", str(checkout), "--branch", name)
-        assert (ended.code, said in ended.err) == (2, True), ended.err
+        assert (ended.code, output in ended.err) == (2, True), ended.err
     queued = codepilot("submit", str(checkout), "--branch", "mend/{run}")
     with codepilot.runtime() as runtime:
         assert runtime.store.load(queued.out.strip()).task.branch == "mend/{run}"
 
 
-def test_what_was_written_is_told_although_the_branch_is_refused(codepilot: Command, shop: Path) -> None:
+def test_what_was_written_is_reported_although_the_branch_is_refused(codepilot: Command, shop: Path) -> None:
     asked = ("fix", str(shop), "--apply", "--branch", "mend", "--json")
     process, run_id = started(codepilot, EventType.WORKSPACE_CREATED, *asked)
     git(shop, "branch", "mend")
@@ -84,7 +84,7 @@ def test_what_was_written_is_told_although_the_branch_is_refused(codepilot: Comm
     report = json.loads(out)
     assert (process.returncode, report["status"], report["failure"]["kind"]) == (2, "DONE", "invalid_spec"), out + err
     assert report["commit"] is None and "mend" in report["failure"]["message"]
-    assert report["applied"] == {"checkout": str(shop), "files": ["shop.py"]}
+    assert report["applied"] == {"checkout": str(shop), "files": ["shop.py"], "by": "user"}
     assert git(shop, "diff", "--name-only") == "shop.py\n"
     assert codepilot("show", run_id, "--json").json["applied"] == report["applied"]
 
@@ -110,7 +110,7 @@ def test_how_a_run_ended_counts_and_not_that_its_branch_was_refused(
 
 
 def _refused_its_branch(runtime: Runtime, outcome: Outcome) -> Begun:
-    """A run whose step was told that its change cannot be on its branch, and then came to this."""
+    """A run whose step was informed that its change cannot be on its branch, and then came to this."""
     task = TaskSpec(task_id=new_id("t-"), goal=Goal(natural="Mend it"), repo="/nowhere", branch="mend")
     run_id, worker = new_id("r-"), new_id("w-")
     runtime.store.create_run(run_id, start(task, run_id))

@@ -16,7 +16,6 @@ import pytest
 from cli_kit import SHOP, SHOP_TESTS, Command, Repo, git
 
 from codepilot.telemetry import Report
-from ready import without_plugins
 
 
 def digest(directory: Path) -> dict[str, str]:
@@ -39,11 +38,14 @@ def test_the_whole_round(codepilot: Command, shop: Path) -> None:
     _tells_what_was_done(report)
     assert digest(shop) == before, "the checkout is left alone"
     assert list((codepilot.home / "workspaces").iterdir()) == []
-    told = {command: codepilot(*command.split()) for command in ("show", "logs", "diff", "show --events")}
-    for command, ended in told.items():
+    reported = {command: codepilot(*command.split()) for command in ("show", "logs", "diff", "show --events")}
+    for command, ended in reported.items():
         assert (ended.code, ended.err) == (0, ""), command
         assert ended.out
-    assert "free" not in told["diff"].out
+    assert "free" not in reported["diff"].out
+    page = codepilot("show", "last", str(shop.parent / "run.html"), "--html")
+    assert (page.code, page.out) == (0, f"{shop.parent / 'run.html'}\n"), page.err
+    assert codepilot("show", "-", "--html").out == (shop.parent / "run.html").read_text(encoding="utf-8")
     assert "DONE" in codepilot("history").out
     verified = codepilot("verify", report["bundle"])
     assert (verified.code, "holds" in verified.out) == (0, True), verified.err
@@ -198,21 +200,3 @@ def test_without_a_sandbox_only_on_demand_and_the_bundle_says_so(codepilot: Comm
     assert ended.code == 0, ended.out + ended.err
     provenance = json.loads((Path(ended.json["bundle"]) / "provenance.json").read_text(encoding="utf-8"))
     assert provenance["sandbox"] == {"level": "none", "unsandboxed": True}
-
-
-def test_the_demo_repairs_its_example(codepilot: Command, tmp_path: Path) -> None:
-    cheap = ("CODEPILOT_PROJECT_RUNNER", "CODEPILOT_POLICY_REGRESSION_TEST", "CODEPILOT_POLICY_GENERATED_CODE")
-    typed = {name: value for name, value in codepilot.environ.items() if name not in cheap}
-    typed["XDG_CONFIG_HOME"] = str(without_plugins(tmp_path / "config"))
-    ended = subprocess.run(codepilot.argv("demo"), env=typed, capture_output=True, text=True, timeout=300)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    for text in (
-        "sandbox",
-        "max(cursor, span.end)",
-        "confirmed",
-        "test_gaps_regression was added",
-        "apply r-",
-        "bundle",
-    ):
-        assert text in ended.stdout, text
-    assert codepilot("apply", "last").code == 0, "a confirmed change needs no --accept-plausible"

@@ -15,7 +15,7 @@ def spoil(codepilot: Command, *statements: str) -> None:
             connection.execute(statement)
 
 
-def test_a_lie_is_told_mended_and_gone(codepilot: Command, shop: Path) -> None:
+def test_a_lie_is_reported_mended_and_gone(codepilot: Command, shop: Path) -> None:
     run_id = codepilot("submit", str(shop)).out.strip()
     assert codepilot("fsck").out == "Every run matches its events.\n"
     spoil(codepilot, "UPDATE runs SET state = 'DONE'")
@@ -33,5 +33,5 @@ def test_a_damaged_log_is_not_mended_and_drives_no_terminal(codepilot: Command, 
         found = codepilot("fsck", *options)
         assert found.code == 4 and f"Run {run_id} cannot be read: event 2" in found.out
         assert "\x1b" not in found.out
-    told = codepilot("fsck", "--repair", "--json")
-    assert told.code == 4 and list(told.json["problems"]) == list(told.json["left"]) == [run_id]
+    reported = codepilot("fsck", "--repair", "--json")
+    assert reported.code == 4 and list(reported.json["problems"]) == list(reported.json["left"]) == [run_id]

@@ -1,4 +1,4 @@
-"""`codepilot gc` beside a run of which this version does not know how it stands."""
+"""`codepilot gc` next to a run of which this version does not know how it stands."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ UNKNOWN = {
 
 
 @pytest.mark.parametrize("what", UNKNOWN)
-def test_a_run_that_is_not_understood_is_left_alone_and_told_of(
+def test_a_run_that_is_not_understood_is_left_alone_and_reported(
     codepilot: Command, two: tuple[str, str], what: str
 ) -> None:
     strange, plain = two
@@ -46,12 +46,12 @@ def test_a_run_that_is_not_understood_is_left_alone_and_told_of(
     assert done.code == 0, done.out + done.err
     assert (done.json["removed"], list(done.json["left"])) == ([plain], [strange])
     assert [path.name for path in (codepilot.home / "workspaces").iterdir()] == [strange]
-    told = codepilot("gc", "--days", "0")
-    assert told.code == 0 and "Nothing to remove." in told.out
-    assert f"Left alone: Run {strange} cannot be read" in told.out and "\x1b" not in told.out
+    reported = codepilot("gc", "--days", "0")
+    assert reported.code == 0 and "Nothing to remove." in reported.out
+    assert f"Left alone: Run {strange} cannot be read" in reported.out and "\x1b" not in reported.out
 
 
-def test_what_a_run_of_an_unknown_state_names_is_not_pruned_and_it_is_told_of(
+def test_what_a_run_of_an_unknown_state_names_is_not_pruned_and_it_is_reported(
     codepilot: Command, two: tuple[str, str]
 ) -> None:
     strange, _ = two
@@ -59,5 +59,9 @@ def test_what_a_run_of_an_unknown_state_names_is_not_pruned_and_it_is_told_of(
     spoil(codepilot, f"UPDATE runs SET state = 'ADJOURNED' WHERE run_id = '{strange}'")
     done = codepilot("gc", "--artifacts", "0", "--json")
     assert (done.code, list(done.json["left"])) == (0, [strange])
-    told = codepilot("gc", "--artifacts", "0")
-    assert told.code == 0 and f"Left alone: Run {strange} cannot be read" in told.out and "ADJOURNED" in told.out
+    reported = codepilot("gc", "--artifacts", "0")
+    assert (
+        reported.code == 0
+        and f"Left alone: Run {strange} cannot be read" in reported.out
+        and "ADJOURNED" in reported.out
+    )

@@ -50,9 +50,9 @@ def test_an_interrupt_before_the_work_begins_says_what_is(recorded: bool, capsys
             known.set()
         raise KeyboardInterrupt
     assert ended.value.code == 130
-    told = capsys.readouterr().err
-    assert ("codepilot resume r-x" in told) is recorded
-    assert ("Nothing was begun" in told) is not recorded
+    reported = capsys.readouterr().err
+    assert ("codepilot resume r-x" in reported) is recorded
+    assert ("Nothing was begun" in reported) is not recorded
 
 
 IGNORING = """
@@ -77,6 +77,7 @@ def test_what_a_background_shell_has_us_ignore_is_not_ignored_by_what_we_start()
     assert int(done.stdout.split()[1], 16) & 0b111 == 0
 
 
+@pytest.mark.slow
 def test_a_run_killed_again_and_again_is_resumed_to_the_same_end(codepilot: Command, shop: Path) -> None:
     command = ("fix", str(shop))
     for delay in (0.0, 0.6, 1.2, 1.2):
@@ -92,13 +93,13 @@ def test_a_run_killed_again_and_again_is_resumed_to_the_same_end(codepilot: Comm
     assert ended.json["verdict"] == "confirmed"
     with codepilot.runtime() as runtime:
         runtime.store.check(run_id)
-        run, told = runtime.store.load(run_id), [event.type for event in runtime.store.events(run_id)]
+        run, reported = runtime.store.load(run_id), [event.type for event in runtime.store.events(run_id)]
     assert run.proposal is not None
     assert "+    if amount >= limit:" in run.proposal.patch.diff
     for once in ONCE:
-        assert told.count(once) == 1, once
+        assert reported.count(once) == 1, once
     logged = [json.loads(line)["event"] for line in (codepilot.home / "logs" / f"{run_id}.jsonl").open()]
-    assert logged == told, "the log file tells the same, no line lost or twice"
+    assert logged == reported, "the log file tells the same, no line lost or twice"
     assert survivors(str(codepilot.home)) == []
 
 

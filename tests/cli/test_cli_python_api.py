@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from inspect import getmembers
 from pathlib import Path
 
 from cli_kit import Command, git
@@ -35,7 +36,7 @@ def test_the_example_of_the_page_repairs_and_applies(codepilot: Command, shop: P
 
 def test_the_page_lists_every_method() -> None:
     listed = set(re.findall(r"[a-z_]+", " ".join(re.findall(r"^\| [a-z ]+ \| `([a-z_ ]+)` \|$", PAGE, re.MULTILINE))))
-    methods = {name for name, value in vars(CodePilot).items() if callable(value) and not name.startswith("_")}
+    methods = {name for name, value in getmembers(CodePilot) if callable(value) and not name.startswith("_")}
     assert methods - {"model_named"} == listed
 
 

@@ -14,9 +14,9 @@ from cli_kit import SHOP, SHOP_TESTS, Command, Repo, git
 def refused(codepilot: Command, *arguments: str, saying: str, **environ: str) -> None:
     ended = codepilot("fix", *arguments, **environ)
     assert ended.code == 2, ended.out + ended.err
-    told = " ".join((ended.out + ended.err).split())
-    assert saying in told
-    assert "→" in told, "every refusal says what to do"
+    reported = " ".join((ended.out + ended.err).split())
+    assert saying in reported
+    assert "→" in reported, "every refusal says what to do"
     workspaces = codepilot.home / "workspaces"
     assert not workspaces.exists() or list(workspaces.iterdir()) == []
 
@@ -68,6 +68,12 @@ def test_nothing_fails(codepilot: Command, repo: Repo, more: tuple[str, ...]) ->
     refused(codepilot, str(checkout), *more, saying="Nothing fails")
 
 
+def test_nothing_fails_of_the_only_test(codepilot: Command, repo: Repo) -> None:
+    checkout = repo({"test_one.py": "def test_one():\n    assert True\n"})
+    saying = "Nothing fails: the one test of the suite that was run passes."
+    refused(codepilot, str(checkout), saying=saying, CODEPILOT_PROJECT_RUNNER="pytest")
+
+
 FLAKY = """import pathlib
 import unittest
 
@@ -117,7 +123,9 @@ def test_a_task_that_says_nothing_is_not_queued(codepilot: Command, shop: Path) 
 
 def test_a_mistake_in_the_configuration_names_the_file(codepilot: Command, shop: Path) -> None:
     (shop / "codepilot.toml").write_text("[budget]\nwall_secs = 3\n", encoding="utf-8")
-    refused(codepilot, str(shop), saying="wall_secs")
+    refused(
+        codepilot, str(shop), saying="codepilot.toml, line 2: budget.wall_secs: there is no budget 'wall_secs'; use one"
+    )
     (shop / "codepilot.toml").write_text("[sandbox]\nlevel = 'none'\n", encoding="utf-8")
     refused(codepilot, str(shop), saying="codepilot.toml")
 
@@ -200,3 +208,19 @@ def test_help_needs_none_of_the_heavy_libraries() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_list_of_commands_shows_each_summary_whole() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "codepilot", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "COLUMNS": "80"},
+    )
+    assert [line for line in done.stdout.splitlines()[1:] if line.endswith("...")] == []
+
+
+def test_help_names_the_exit_codes_of_verdicts() -> None:
+    done = subprocess.run([sys.executable, "-m", "codepilot", "prove", "--help"], capture_output=True, text=True)
+    assert "0 confirmed, 5 plausible" in " ".join(done.stdout.split())

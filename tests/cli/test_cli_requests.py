@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli_kit import SHOP, SHOP_TESTS, Command, Repo, committed, kinds, started
+from cli_kit import Command, Repo, kinds, started
 
 from codepilot.core.decide import ask_cancel
 from codepilot.core.events import EventType, State
@@ -25,26 +24,6 @@ SLOW = "import time, unittest\n\n\nclass T(unittest.TestCase):\n    def test_it(
 def load(codepilot: Command, run_id: str) -> Run:
     with codepilot.runtime() as runtime:
         return runtime.store.load(run_id)
-
-
-@pytest.fixture(scope="module")
-def repaired(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The home of one repair, and its run."""
-    root = tmp_path_factory.mktemp("repaired")
-    codepilot = Command(root / "home")
-    ended = codepilot("fix", str(committed(root / "project", {"shop.py": SHOP, "test_shop.py": SHOP_TESTS})), "--json")
-    assert ended.code == 0, ended.out + ended.err
-    return codepilot.home, ended.json["run_id"]
-
-
-@pytest.fixture
-def finished(repaired: tuple[Path, str], codepilot: Command) -> str:
-    """A finished run: this test's home is a copy of the home it was made in."""
-    home, run_id = repaired
-    shutil.copytree(home, codepilot.home, symlinks=True)
-    for name in codepilot.home.glob("**/stores/*"):
-        name.write_text(name.read_text().replace(str(home), str(codepilot.home)))
-    return run_id
 
 
 # pause and resume -----------------------------------------------------------------------------------
@@ -64,12 +43,12 @@ def test_a_queued_run_pauses_at_once_and_the_first_resume_goes_on(codepilot: Com
     assert kinds(codepilot, run_id).count(EventType.RUN_PAUSED) == 1
 
 
-def test_what_became_of_a_request_is_told_as_json_too(codepilot: Command, shop: Path) -> None:
+def test_what_became_of_a_request_is_reported_as_json_too(codepilot: Command, shop: Path) -> None:
     run_id = codepilot("submit", str(shop)).out.strip()
     for command, status in (("pause", "PAUSED"), ("cancel", "ABORTED")):
         asked = codepilot(command, run_id, "--json")
-        told = {"schema_version": 1, "run_id": run_id, "status": status, "message": f"{run_id} is {status}."}
-        assert (asked.code, asked.json) == (0, told), asked.err
+        reported = {"schema_version": 1, "run_id": run_id, "status": status, "message": f"{run_id} is {status}."}
+        assert (asked.code, asked.json) == (0, reported), asked.err
     late = codepilot("pause", run_id, "--json").json
     assert (late["status"], late["message"]) == ("ABORTED", f"{run_id} is ABORTED already: there is nothing to pause.")
     refused = codepilot("cancel", "r-nothing", "--json")
@@ -111,7 +90,7 @@ def test_a_run_at_work_pauses_at_its_next_safe_point(codepilot: Command, repo: R
     assert (again.code, again.json["failure"]["kind"]) == (1, "cancelled")
 
 
-def test_what_is_asked_beside_a_worker(codepilot: Command, repo: Repo) -> None:
+def test_what_is_asked_next_to_a_worker(codepilot: Command, repo: Repo) -> None:
     """One run is at work, another one waits for it."""
     checkout = str(repo({"test_slow.py": SLOW}))
     worker = codepilot.start("worker")
@@ -129,8 +108,8 @@ def test_what_is_asked_beside_a_worker(codepilot: Command, repo: Repo) -> None:
             pause(runtime, busy)
         _until(lambda: load(codepilot, busy).terminal)
         assert codepilot("pause", busy).out == f"{busy} is ABORTED already: there is nothing to pause.\n"
-        told = kinds(codepilot, busy)
-        assert EventType.PAUSE_REQUESTED not in told and told.count(EventType.CANCEL_REQUESTED) == 1
+        reported = kinds(codepilot, busy)
+        assert EventType.PAUSE_REQUESTED not in reported and reported.count(EventType.CANCEL_REQUESTED) == 1
         assert codepilot("cancel", waiting).out == f"{waiting} is ABORTED.\n"
     finally:
         worker.terminate()
@@ -156,9 +135,9 @@ def test_a_paused_run_is_left_alone_even_if_it_would_fail_at_once(codepilot: Com
 
 def test_a_worker_tells_how_runs_ended(codepilot: Command, repo: Repo) -> None:
     run_id = codepilot("submit", str(repo(EMPTY))).out.strip()
-    told = codepilot("worker", "--until-idle").out.splitlines()
-    assert [line.split("  ")[1:] for line in told[1:]] == [[run_id, told[1].split("  ")[2]]]
-    assert told[1].split("  ")[2].startswith("FAILED: ")
+    reported = codepilot("worker", "--until-idle").out.splitlines()
+    assert [line.split("  ")[1:] for line in reported[1:]] == [[run_id, reported[1].split("  ")[2]]]
+    assert reported[1].split("  ")[2].startswith("FAILED: ")
 
 
 @pytest.mark.parametrize("command", ["pause", "resume", "fork"])
@@ -171,7 +150,7 @@ def test_a_run_that_there_is_not_is_refused_kindly(codepilot: Command, command: 
 # fork -----------------------------------------------------------------------------------------------
 
 
-def test_a_fork_begins_where_it_is_told_and_is_gone_on_with(codepilot: Command, finished: str) -> None:
+def test_a_fork_begins_where_it_is_asked_and_is_gone_on_with(codepilot: Command, finished: str) -> None:
     first = finished
     with codepilot.runtime() as runtime:
         judged = next(e.seq for e in runtime.store.events(first) if e.type is EventType.BASELINE_RECORDED)
@@ -188,7 +167,7 @@ def test_a_fork_begins_where_it_is_told_and_is_gone_on_with(codepilot: Command, 
     assert load(codepilot, third.out.strip()).state is State.FINALIZE
 
 
-def test_a_fork_from_nowhere_says_where_events_are_told(codepilot: Command, shop: Path) -> None:
+def test_a_fork_from_nowhere_says_where_events_are_reported(codepilot: Command, shop: Path) -> None:
     run_id = codepilot("submit", str(shop)).out.strip()
     refused = codepilot("fork", run_id, "--at", "99")
     assert refused.code == 2

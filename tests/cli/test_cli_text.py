@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from codepilot.cli.live import make_watcher
+from codepilot.cli.live import MARKS, make_view
 from codepilot.cli.output import plain, plain_lines
 from codepilot.cli.progress import Progress, advance
 from codepilot.cli.screens import failure, history_table, iterations_table, printable, waits_for
 from codepilot.core.approval import Approval, ApprovalRequested
 from codepilot.core.artifacts import Gate, TestResult
-from codepilot.core.events import BudgetWarned, Event, EventType, State, StepFailed, StepQueued, TestsJudged
+from codepilot.core.events import BudgetWarned, Event, EventType, State, StepFailed, StepQueued, StepSucceeded
 from codepilot.core.failures import Failure, FailureKind
 from codepilot.core.run import Run
 from codepilot.core.task import Goal, TaskSpec
@@ -32,18 +32,34 @@ def test_plain_text_has_no_control_characters(text: str) -> None:
 
 
 def test_failures_steps_and_diffs_are_shown_harmless() -> None:
-    told = io.StringIO()
+    reported = io.StringIO()
     problem = Failure(kind=FailureKind.TESTS_FAILED, message=EVIL, next_action=EVIL)
-    failure(Console(file=told, width=300), problem)
+    failure(Console(file=reported, width=300), problem)
     queued = Event(type=EventType.STEP_QUEUED, data=StepQueued(state=State.TEST), event_id="e", seq=1, run_id="r", at=1)
     ended = queued.model_copy(
         update={"type": EventType.STEP_FAILED, "data": StepFailed(state=State.TEST, failure=problem)}
     )
     step = advance(advance(Progress(), queued), ended).steps[-1]
-    for text in (told.getvalue(), step.note, printable(f"+{EVIL}\n".encode())):
+    for text in (reported.getvalue(), step.note, printable(f"+{EVIL}\n".encode())):
         assert "\x1b" not in text
         assert "\x9b" not in text
         assert "owned" in text
+
+
+@pytest.mark.parametrize(("left", "mark"), [((), "done"), (("other",), "partly")])
+def test_no_check_mark_stands_next_to_a_test_that_still_fails(left: tuple[str, ...], mark: str) -> None:
+    judged = TestResult(passed=True, cmd=("pytest",), exit_code=1, failed_tests_after=left)
+    progress = Progress()
+    for number, (kind, data) in enumerate(
+        (
+            (EventType.STEP_QUEUED, StepQueued(state=State.TEST)),
+            (EventType.TESTS_JUDGED, judged),
+            (EventType.STEP_SUCCEEDED, StepSucceeded(state=State.TEST)),
+        )
+    ):
+        progress = advance(progress, Event(type=kind, data=data, event_id="e", seq=number + 1, run_id="r", at=1))
+    assert progress.steps[-1].mark == mark
+    assert (MARKS[mark][0] == "✓") is (not left)
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -55,9 +71,9 @@ def test_each_gate_is_a_line_of_the_live_view(terminal: bool) -> None:
     task = TaskSpec(task_id="t-1", goal=Goal(natural="x"), repo="/r")
     screen = Console(file=io.StringIO(), force_terminal=terminal, width=120, color_system=None)
     result = TestResult(passed=False, cmd=("pytest",), exit_code=1, gates=gates)
-    judged = Event(type=EventType.TESTS_JUDGED, data=TestsJudged(result=result), event_id="e", seq=1, run_id="r", at=1)
-    with make_watcher(screen, Run(run_id="r", task=task), [], quiet=False) as watcher:
-        watcher.show(judged)
+    judged = Event(type=EventType.TESTS_JUDGED, data=result, event_id="e", seq=1, run_id="r", at=1)
+    with make_view(screen, Run(run_id="r", task=task), []) as view:
+        view.on_event(judged)
     assert isinstance(screen.file, io.StringIO)
     shown = screen.file.getvalue()
     assert "fail_to_pass  1 fail → 1 pass  holds" in shown
@@ -74,21 +90,25 @@ def test_a_blocked_run_names_what_it_waits_for() -> None:
     request = ApprovalRequested(approval_id="a-1", operation="command", details="curl \x1b[2J")
     denied = Failure(kind=FailureKind.DENIED, message="asked", details={"approval_id": "a-1"})
     asking = parked.model_copy(update={"failure": denied, "approvals": (Approval(request=request),)})
-    assert (told := waits_for(asking)) and told.startswith("your approval (a-1): command curl ") and "\x1b" not in told
+    assert (
+        (reported := waits_for(asking))
+        and reported.startswith("your approval (a-1): command curl ")
+        and "\x1b" not in reported
+    )
     assert "resume" in (waits_for(parked.model_copy(update={"parked_until": None})) or "")
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_a_budget_that_is_nearly_spent_is_told(terminal: bool) -> None:
+def test_a_budget_that_is_nearly_spent_is_reported(terminal: bool) -> None:
     task = TaskSpec(task_id="t-1", goal=Goal(natural="x"), repo="/r")
     screen = Console(file=io.StringIO(), force_terminal=terminal, width=120, color_system=None)
-    said = Event(
+    sentence = Event(
         type=EventType.BUDGET_WARNED,
         data=BudgetWarned(budget="iterations", used=12, limit=15),
         event_id="e", seq=1, run_id="r", at=1,
     )  # fmt: skip
-    with make_watcher(screen, Run(run_id="r", task=task), [], quiet=False) as watcher:
-        watcher.show(said)
+    with make_view(screen, Run(run_id="r", task=task), []) as view:
+        view.on_event(sentence)
     assert isinstance(screen.file, io.StringIO)
     assert "the budget is nearly spent: iterations 12 of 15" in screen.file.getvalue()
 
@@ -105,7 +125,7 @@ def test_a_list_keeps_its_columns_on_a_narrow_terminal():
         RunRow("r-01m7g0dheq2rma773sgc", "DREAM", None, "of another version", "/x", 0, 0, "[bored]"),
     ]
     console = Console(width=90, file=io.StringIO(), force_terminal=True, color_system=None)
-    console.print(history_table(console, rows))
+    console.print(history_table(console, rows, {"r-01m7g0dheq2rma773sgc": "queued"}))
     shown = console.file.getvalue()
     for word in (
         "r-01m7g0dheq2rma773sga",
@@ -114,7 +134,7 @@ def test_a_list_keeps_its_columns_on_a_narrow_terminal():
         "FAILED",
         "sandbox_unavailable",
         "A long",
-        "DREAM",
+        "DREAM (queued)",
         "[bored]",
     ):
         assert word in shown
@@ -122,7 +142,7 @@ def test_a_list_keeps_its_columns_on_a_narrow_terminal():
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_what_went_wrong_leaves_the_numbers_of_an_iteration_their_room(width: int) -> None:
-    told = io.StringIO()
+    reported = io.StringIO()
     one = IterationFigures(
         number=1,
         states=(),
@@ -138,5 +158,5 @@ def test_what_went_wrong_leaves_the_numbers_of_an_iteration_their_room(width: in
         pass_rate=0.98,
         errors=("test_a and " * 50,),
     )
-    Console(file=told, width=width).print(iterations_table([one], expand=True))
-    assert all(number in told.getvalue() for number in ("1234.5", "678", "9012345", "4321", "87", "test_a"))
+    Console(file=reported, width=width).print(iterations_table([one], expand=True))
+    assert all(number in reported.getvalue() for number in ("1234.5", "678", "9012345", "4321", "87", "test_a"))

@@ -1,4 +1,4 @@
-"""Thinking runs at the command line, through real SDKs: told, paid for, killed, refused, replayed."""
+"""Thinking runs at the command line, through real SDKs: shown, paid for, killed, refused, replayed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 from cli_kit import Command
 from rich.console import Console
 
-from codepilot.cli.live import make_watcher
+from codepilot.cli.live import make_view
 from codepilot.core.events import Event, EventType, ModelAsked, State, TurnStarted
 from codepilot.core.run import Run
 from model_server import KEY, Answer, Call, HttpError, ModelServer, Request, Tokens
@@ -59,10 +59,10 @@ def reflecting(request: Request) -> Answer:
     return RIGHT if "only the limit is free now" in request.text else WRONG
 
 
-def test_a_change_is_made_told_counted_and_verified_and_the_key_is_nowhere(codepilot: Command, shop: Path) -> None:
+def test_a_change_is_made_reported_counted_and_verified_and_the_key_is_nowhere(codepilot: Command, shop: Path) -> None:
     with ModelServer(SELF_DEBUGGING) as server:
         ended = codepilot("fix", str(shop), *CODEACT, **server.environ)
-    told = " ".join(ended.out.split())
+    reported = " ".join((ended.err + ended.out).split())
     assert ended.code == 0, ended.out + ended.err
     for words in (
         "python, tested by python -m unittest",
@@ -71,7 +71,7 @@ def test_a_change_is_made_told_counted_and_verified_and_the_key_is_nowhere(codep
         "Implementer, turn 6: gives its result",
         "verdict confirmed",
     ):
-        assert words in told
+        assert words in reported
     found = codepilot("show", "last", "--json").json
     assert (found["turns"], found["tokens"]) == (9, 9 * 110 + 2 * 1100)
     fresh, cached, output = 9 * 100 * 3e-6, 2 * 1100 * 0.3e-6, 9 * 10 * 15e-6
@@ -99,9 +99,9 @@ def test_a_key_that_is_refused_waits_for_a_person_and_goes_on_with_the_right_one
         refused = codepilot("fix", str(shop), *CODEACT, **wrong)
         assert refused.code == 3, refused.out + refused.err
         assert len(server.requests) == 1, "a key does not become right by asking again"
-        told = " ".join(refused.out.split())
-        assert "does not accept the key" in told
-        assert "Set a valid key in the environment, then `codepilot resume`" in told
+        reported = " ".join(refused.out.split())
+        assert "does not accept the key" in reported
+        assert "Set a valid key in the environment, then `codepilot resume`" in reported
         assert "sk-wrong" not in refused.out + refused.err
         ended = codepilot("resume", "last", "--json", **server.environ)
     assert ended.code == 0, ended.out
@@ -117,6 +117,7 @@ IN_FLIGHT = {
 }
 
 
+@pytest.mark.slow
 def test_a_run_killed_in_every_call_asks_the_provider_no_more_than_it_must(codepilot: Command, shop: Path) -> None:
     living: list[Started] = []
     died: set[State] = set()
@@ -194,16 +195,16 @@ def test_a_run_is_replayed_by_its_id_and_goes_on_at_the_right_turn_when_it_was_k
     assert resumed.code == 0, resumed.out + resumed.err
     with codepilot.runtime() as runtime:
         third, second, first = (runtime.store.load(row.run_id) for row in runtime.store.history(3))
-        told = [normalised(runtime.store.events(run.run_id), run) for run in (first, second)]
+        reported = [normalised(runtime.store.events(run.run_id), run) for run in (first, second)]
         assert third.spent.turns == first.spent.turns
-    assert told[0] == told[1]
+    assert reported[0] == reported[1]
     other = codepilot(*replay, "--prompt", "Something else")
     assert (other.code, "departs from the recording at turn 1" in other.out) == (2, True), other.out + other.err
     assert codepilot("fix", str(shop), "--agent", "codeact", "--model", "replay:r-none").code == 2
 
 
 def _tested(run: Run) -> bool:
-    """No action is under way, which the next life would be told is interrupted: the recording was not."""
+    """No action is under way, which the next process would report as interrupted: the recording was not."""
     return run.state is State.TEST and run.step_open_since is not None
 
 
@@ -215,14 +216,14 @@ def test_a_screen_shows_the_models_words_its_deeds_and_the_money(codepilot: Comm
         events = runtime.store.events(run.run_id)
     screen = Console(file=io.StringIO(), force_terminal=True, width=120, color_system=None)
     cut = next(at for at, event in enumerate(events) if isinstance(event.data, TurnStarted) and at > 30)
-    with make_watcher(screen, run, events[:cut], quiet=False) as watcher:
-        watcher.hear("I have \x1b[31mread it, and now ")
-        watcher.hear("the limit\nis next.")
+    with make_view(screen, run, events[:cut]) as view:
+        view.on_text("I have \x1b[31mread it, and now ")
+        view.on_text("the limit\nis next.")
     assert isinstance(screen.file, io.StringIO)
     shown = screen.file.getvalue()
     assert "I have \\x1b[31mread it, and now the limit is next." in shown
     assert "2 turns · 220 of 2,000,000 tokens · $0.001 of $5" in shown
-    with make_watcher(screen, run, events[: cut + 1], quiet=False):
+    with make_view(screen, run, events[: cut + 1]):
         pass
     assert "Implementer, turn 1: print(read_file('shop.py'))" in screen.file.getvalue()
 

@@ -8,10 +8,29 @@ from typing import Annotated
 
 import typer
 
-from codepilot.cli import output, runs, team, upkeep, work
+from codepilot.cli import (
+    approvals,
+    batch,
+    build,
+    demo,
+    init,
+    land,
+    memory,
+    output,
+    policy,
+    prepare,
+    review,
+    runs,
+    scaffold,
+    serve,
+    sessions,
+    team,
+    upkeep,
+    work,
+)
 from codepilot.cli.bench import bench
-from codepilot.cli.failing import fail, failure_of, refuse_other_bytes
-from codepilot.cli.options import MEASURE, app
+from codepilot.cli.errors import fail, failure_of, refuse_other_bytes
+from codepilot.cli.options import MEASURE, app, be_quiet_or_verbose
 
 
 def run() -> None:
@@ -49,12 +68,7 @@ def root(
         typer.Option("--verbose", "-v", count=True, show_default=False, help="Log to standard error; -vv logs more."),
     ] = 0,
 ) -> None:
-    output.be_quiet(quiet)
-    if verbose:
-        import logging
-
-        level = logging.INFO if verbose == 1 else logging.DEBUG
-        logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
+    be_quiet_or_verbose(quiet=quiet, verbose=verbose)
     if version:
         from codepilot import __version__
 
@@ -63,7 +77,20 @@ def root(
 
 
 work.register(app)
+build.register(app)
+scaffold.register(app)
+batch.register(app)
+demo.register(app)
 runs.register(app)
+sessions.register(app)
+review.register(app)
+land.register(app)
+approvals.register(app)
+policy.register(app)
+memory.register(app)
 team.register(app)
+serve.register(app)
+init.register(app)
+prepare.register(app)
 upkeep.register(app)
 app.add_typer(bench, name="bench", rich_help_panel=MEASURE)

@@ -1,11 +1,13 @@
-"""A run that this command works on: say what will run, show it, print how it ended, exit accordingly."""
+"""Work on a run or watch one: show it as it happens, print how it ended, exit with its code."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -17,15 +19,19 @@ from codepilot.cli import output
 from codepilot.cli.output import console, plain, say
 
 if TYPE_CHECKING:
-    from codepilot.cli.live import Watcher
+    from codepilot.cli.live import RunView
     from codepilot.core.failures import Failure
     from codepilot.core.run import Run
+    from codepilot.core.task import TaskSpec
     from codepilot.engine import Begun, CodePilot, Request
+
+LOOK_SEC = 1.0
+"""How often `watch` looks whether anybody works on the run."""
 
 
 def start(
     pilot: CodePilot,
-    request: Request,
+    request: Request | TaskSpec,
     run_id: str | None = None,
     *,
     apply: bool = False,
@@ -34,9 +40,11 @@ def start(
 ) -> None:
     """Print what will run, where and in which sandbox; then record the run and work on it."""
     from codepilot.cli.screens import opening
+    from codepilot.core.task import TaskSpec
     from codepilot.store import new_id
 
-    task, run_id = pilot.task(request), run_id or new_id("r-")
+    task = request if isinstance(request, TaskSpec) else pilot.task(request)
+    run_id = run_id or new_id("r-")
     with early_interrupts(run_id) as recorded:
         if not (as_json or output.quiet()):
             console().print(opening(task, run_id, pilot.settings, pilot.level(task)))
@@ -49,6 +57,15 @@ def start(
         finish(pilot, begin, apply=apply, accept_plausible=accept_plausible, as_json=as_json)
 
 
+def print_queued(pilot: CodePilot, run_id: str, *, as_json: bool = False) -> None:
+    """Print the id of a queued run; on standard error, whether anybody will work on it."""
+    from codepilot.cli.screens import activity_note
+
+    say(json.dumps({"schema_version": 1, "run_id": run_id}) if as_json else run_id)
+    if not output.quiet() and (note := activity_note(pilot, run_id)):
+        say(note, err=True)
+
+
 def finish(
     pilot: CodePilot,
     begin: Callable[[], Begun],
@@ -59,13 +76,13 @@ def finish(
 ) -> None:
     """Work on the run until it ends or waits, show it, apply it if asked to, and exit with its code.
 
-    It begins when everything is loaded: from then on an interrupt pauses it.
+    `begin` is called when everything is loaded: from then on an interrupt pauses the run.
     """
     from codepilot.cli.screens import ending, failure
     from codepilot.core.failures import CodePilotError
     from codepilot.telemetry import EXIT_PLAUSIBLE, EXIT_VERIFIED, exit_code, exit_code_of
 
-    found = _work(pilot, begin(), quiet=as_json or output.quiet())
+    found = watched(pilot, begin(), transient=as_json)
     code, applied, refused = exit_code(found, accept_plausible=accept_plausible), None, None
     proved = code in (EXIT_VERIFIED, EXIT_PLAUSIBLE)
     if proved and apply:
@@ -82,7 +99,7 @@ def finish(
     if refused is not None:
         code = exit_code_of(refused, found=True)
     if as_json:
-        notify(pilot, found)  # before the document, which says what became of it
+        notify(pilot, found)  # before the document, which reports the outcome
         print_report(pilot, found.run_id, refused)
     else:
         pilot.fetch_bundle(found.run_id)
@@ -96,29 +113,87 @@ def finish(
     raise typer.Exit(code)
 
 
-def _work(pilot: CodePilot, begun: Begun, *, quiet: bool) -> Run:
-    """Work in a thread; the screen and the signals are here."""
-    from codepilot.cli.live import make_watcher
+def watched(pilot: CodePilot, begun: Begun, *, transient: bool) -> Run:
+    """Work until the run ends or waits. What it asks for is asked here on a terminal; with an answer it goes on."""
+    from codepilot.cli.ask import ask_here
+
+    found = _worked(pilot, begun, transient=transient)
+    while not transient and ask_here(pilot, found):
+        found = _worked(pilot, pilot.reopen(found.run_id), transient=transient)
+    return found
+
+
+def _worked(pilot: CodePilot, begun: Begun, *, transient: bool) -> Run:
+    """Work in a thread; the view and the signals are here."""
+    from codepilot.cli.live import make_view
 
     run = begun.run
-    watcher = make_watcher(console(), run, pilot.events(run.run_id)[: run.last_seq], quiet=quiet)
+    view = make_view(console(err=True), run, pilot.events(run.run_id)[: run.last_seq], transient=transient)
     ended: list[Run] = []
     failures: list[BaseException] = []
 
     def work() -> None:
         try:
-            ended.append(pilot.work(begun, on_event=watcher.show, on_text=watcher.hear))
+            ended.append(pilot.work(begun, on_event=view.on_event, on_text=view.on_text))
         except BaseException as error:  # noqa: BLE001 - carried to the main thread and raised there
             failures.append(error)
 
     thread = threading.Thread(target=work, name="worker", daemon=True)
-    with watcher, _signals(pilot, run.run_id, watcher):
+    with view, _signals(pilot, run.run_id, view):
         thread.start()
         while thread.is_alive():
             thread.join(0.1)
     if failures:
         raise failures[0]
     return ended[0]
+
+
+def watch_run(pilot: CodePilot, run_id: str, *, as_json: bool) -> None:
+    """Show a run that any process works on until it ends or waits, then its result. It goes on without us."""
+    from codepilot.cli.ask import ask_here
+    from codepilot.cli.live import make_view
+    from codepilot.cli.screens import activity_note, ending
+    from codepilot.telemetry import exit_code
+
+    run = pilot.run(run_id)
+    view = make_view(console(err=True), run, [], hint=WATCHED, transient=as_json)
+    looked = [0.0]
+
+    def look() -> bool:
+        if time.monotonic() - looked[0] >= LOOK_SEC:
+            view.message(activity_note(pilot, run.run_id))
+            looked[0] = time.monotonic()
+        return False
+
+    try:
+        after = 0
+        while True:
+            with view:
+                for event in pilot.follow(run.run_id, after, stop=look):
+                    view.on_event(event)
+                    after = event.seq
+            if as_json or not ask_here(pilot, pilot.run(run.run_id)):
+                break
+            view = make_view(console(err=True), run, pilot.events(run.run_id)[:after], hint=WATCHED)
+    except KeyboardInterrupt:
+        say(f"{_state_of(pilot, run.run_id)} Watch it again: codepilot watch {run.run_id}", err=True)
+        raise typer.Exit(130) from None
+    found = pilot.run(run.run_id)
+    if as_json:
+        print_report(pilot, found.run_id)
+    else:
+        pilot.fetch_bundle(found.run_id)
+        ending(console(), found, pilot, applied=False)
+    raise typer.Exit(exit_code(found))
+
+
+WATCHED = "Ctrl+C stops watching; the run goes on."
+
+
+def _state_of(pilot: CodePilot, run_id: str) -> str:
+    """What becomes of a run that is no longer watched."""
+    activity = pilot.activities(run_id).get(run_id)
+    return f"The run is {activity}." if activity in ("queued", "interrupted") else "The run goes on."
 
 
 def notify(pilot: CodePilot, run: Run) -> None:
@@ -142,8 +217,8 @@ def print_report(pilot: CodePilot, run_id: str, refused: Failure | None = None) 
     output.print_json(document.model_dump_json())
 
 
-def say_applied(checkout: str, files: tuple[str, ...]) -> None:
-    say(plain(f"Applied to {checkout}: {', '.join(files) or 'it was already there'}."))
+def say_applied(checkout: str, files: tuple[str, ...], *, err: bool = False) -> None:
+    say(plain(f"Applied to {checkout}: {', '.join(files) or 'it was already there'}."), err=err)
 
 
 @contextmanager
@@ -159,7 +234,7 @@ def early_interrupts(run_id: str) -> Iterator[threading.Event]:
 
 
 @contextmanager
-def _signals(pilot: CodePilot, run_id: str, watcher: Watcher) -> Iterator[None]:
+def _signals(pilot: CodePilot, run_id: str, view: RunView) -> Iterator[None]:
     """Ctrl+C and SIGTERM pause the run, also in another worker; Ctrl+\\ quits at once. Nothing recorded is lost."""
     asking: list[threading.Thread] = []
 
@@ -169,10 +244,10 @@ def _signals(pilot: CodePilot, run_id: str, watcher: Watcher) -> Iterator[None]:
         try:
             pilot.pause(run_id)
         except CodePilotError as error:
-            watcher.say(f"The run could not be paused: {error}")
+            view.message(f"The run could not be paused: {error}")
 
     def on_interrupt(signum: int, frame: FrameType | None) -> None:
-        watcher.say("Pausing at the next safe point (Ctrl+\\ quits at once) ...")
+        view.message("Pausing at the next safe point (Ctrl+\\ quits at once) ...")
         asking.append(threading.Thread(target=ask, name="pause", daemon=True))
         asking[-1].start()
 

@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+import copy
+import os
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-WORK, RUNS, TEAM, UPKEEP, MEASURE = "Work", "Runs", "Team", "Upkeep", "Measure"
+from codepilot.cli import output
+
+WORK, RUNS, PEOPLE, TEAM, UPKEEP, MEASURE = "Work", "Runs", "People", "Team", "Upkeep", "Measure"
+
+
+def be_quiet_or_verbose(*, quiet: bool, verbose: int) -> None:
+    """Apply -q and -v."""
+    if quiet:
+        output.be_quiet(quiet)
+    if verbose:
+        from codepilot.telemetry import Redactor
+        from codepilot.telemetry.process_log import text_logging
+
+        output.be_verbose(verbose)
+        text_logging(verbose, Redactor(os.environ))
+
+
+def _applied(ctx: Any, option: Any, value: Any) -> None:
+    be_quiet_or_verbose(**{"quiet": False, "verbose": 0, option.name: value})
 
 
 class GroupedCommands(TyperGroup):
@@ -16,6 +37,15 @@ class GroupedCommands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.commands)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command; it takes -q and -v as `codepilot` itself does, so that they may stand anywhere."""
+        command = super().get_command(ctx, cmd_name)
+        if command is not None and not any("-q" in one.opts for one in command.params):
+            for option in (copy.copy(one) for one in self.params if one.name in ("quiet", "verbose")):
+                option.hidden, option.expose_value, option.callback = True, False, _applied  # type: ignore[attr-defined]
+                command.params.append(option)
+        return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
@@ -63,6 +93,28 @@ class CapabilityName(StrEnum):
     full_shell = "full_shell"
 
 
+class InteractionName(StrEnum):
+    """When a person is asked."""
+
+    full_autonomy = "full_autonomy"
+    ask_before_risky = "ask_before_risky"
+    ask_every_step = "ask_every_step"
+
+
+class ModeName(StrEnum):
+    """How an agent's files become the change."""
+
+    deterministic = "deterministic"
+    interactive = "interactive"
+
+
+class StrategyName(StrEnum):
+    """Where an interactive agent works."""
+
+    direct = "direct"
+    shadow = "shadow"
+
+
 class LevelName(StrEnum):
     best = "best"
     bubblewrap = "bubblewrap"
@@ -73,6 +125,9 @@ class LevelName(StrEnum):
 JsonFlag = Annotated[
     bool,
     typer.Option("--json", help="Print one JSON document instead of text.", callback=_remember_json, is_eager=True),
+]
+JsonLinesFlag = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object a line.", callback=_remember_json, is_eager=True)
 ]
 RunArg = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, the start of an id, or 'last'.")]
 PythonOption = Annotated[str | None, typer.Option(metavar="PATH", help="The Python interpreter that runs the project.")]
@@ -98,12 +153,15 @@ ArtifactsOption = Annotated[
         help="Where files of runs are kept: s3://… or a directory. Default: $CODEPILOT_ARTIFACTS, else the home.",
     ),
 ]
-RepoArg = Annotated[str, typer.Argument(metavar="REPO", help="A git checkout or a git URL.")]
+RepoArg = Annotated[
+    str, typer.Argument(metavar="WHERE", help="A checkout or git URL; or a directory, file or test in a checkout.")
+]
 TestOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="TEST_ID",
-        help="A failing test, named as its runner names it; may be repeated. Default: the tests that fail.",
+        help="A failing test as its runner names it, or a unique end of its name; may be repeated."
+        " Default: the first that fails.",
     ),
 ]
 PromptOption = Annotated[
@@ -117,12 +175,16 @@ AgentOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="repair (needs no model), codeact, or an installed agent. Default: from the configuration, else repair.",
+        help="repair (needs no model), codeact, claude, codex, gemini, opencode, acp:COMMAND, stdio:COMMAND,"
+        " pty:COMMAND or an installed agent. Default: from the configuration, else repair.",
     ),
 ]
 ModelOption = Annotated[
     str | None,
-    typer.Option(metavar="MODEL", help="anthropic:NAME, openai:NAME, openai-compatible:URL#NAME or replay:RUN."),
+    typer.Option(
+        metavar="MODEL",
+        help="anthropic:NAME, openai:NAME, openai-compatible:URL#NAME or replay:RUN; of a program, its model's name.",
+    ),
 ]
 FallbackOption = Annotated[
     str | None,
@@ -138,14 +200,42 @@ TestHostOption = Annotated[
     list[str] | None,
     typer.Option(metavar="HOST", help="Let only the command that runs the tests reach this host; may be repeated."),
 ]
+InteractionOption = Annotated[
+    InteractionName,
+    typer.Option(help="When a person is asked: before risky operations, before the plan too, or never."),
+]
 CapabilityOption = Annotated[CapabilityName, typer.Option(help="What the agent is allowed to do.")]
+ModeOption = Annotated[
+    ModeName | None,
+    typer.Option(
+        help="deterministic checks the change at the end of a step, interactive at checkpoints while the agent works."
+    ),
+]
+StrategyOption = Annotated[
+    StrategyName | None,
+    typer.Option(help="Let an interactive agent work in the run's tree, or in a shadow of it."),
+]
+WorktreeOption = Annotated[
+    str | None,
+    typer.Option(metavar="PATH", help="Lay the run's tree out here, so that you can look and edit while it runs."),
+]
 NotifyFlag = Annotated[
     bool | None,
     typer.Option(
         "--notify/--no-notify", help="Send a notification when the run ends. Default: if [notify] url is configured."
     ),
 ]
+DryRunFlag = Annotated[
+    bool, typer.Option("--dry-run", help="Work in the sandbox and show plan, commands and diff; write nothing.")
+]
+DocumentOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Print one of its documents: answer; or plan, commands, diff of a dry run."),
+]
 ApplyFlag = Annotated[bool, typer.Option("--apply", help="Write the proved change into the checkout.")]
+AllFlag = Annotated[
+    bool, typer.Option("--all", help="Repair all failing tests, one after the other, each on top of the last change.")
+]
 DetachFlag = Annotated[
     bool, typer.Option("--detach", help="Queue the run for workers and print its id, as `submit` does.")
 ]
@@ -156,9 +246,9 @@ IdOption = Annotated[
 ]
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 test`, `2 tests`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def named(choice: ModeName | StrategyName | None) -> Any:
+    """The value of a choice, if one was made."""
+    return None if choice is None else choice.value
 
 
 def read_address(listen: str) -> tuple[str, int]:
@@ -173,3 +263,24 @@ def read_address(listen: str) -> tuple[str, int]:
             "Use HOST:PORT, for example 127.0.0.1:8700; port 0 takes any free port.",
         )
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def parse_budget(pairs: Sequence[str]) -> dict[str, float]:
+    """`KEY=VALUE` pairs as numbers."""
+    values: dict[str, float] = {}
+    for pair in pairs:
+        key, _, value = pair.partition("=")
+        try:
+            number = float(value)
+        except ValueError:
+            number = float("nan")
+        if number != number:
+            from codepilot.core.failures import CodePilotError, FailureKind
+
+            raise CodePilotError(
+                FailureKind.INVALID_SPEC,
+                f"--budget {pair!r} is not KEY=VALUE with a number.",
+                next_action="For example: --budget wall_sec=600 --budget iterations=3.",
+            )
+        values[key.strip()] = number
+    return values

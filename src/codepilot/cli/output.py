@@ -1,4 +1,4 @@
-"""The one way to print: every character that could control a terminal is shown as an escape, whoever wrote it."""
+"""The one way to print: every character that could control a terminal is shown as an escape."""
 
 from __future__ import annotations
 
@@ -15,17 +15,27 @@ if TYPE_CHECKING:
 
 _ESCAPED = "backslashreplace"
 _quiet = [False]
+_verbose = [0]
 PIPE_COLUMNS = 100_000
 """Wide enough that nothing is cut or wrapped in a pipe or a file."""
 
 
 def be_quiet(wanted: bool) -> None:
-    """Whether commands print results only."""
+    """True if commands print results only."""
     _quiet[0] = wanted
 
 
 def quiet() -> bool:
     return _quiet[0]
+
+
+def be_verbose(level: int) -> None:
+    """How much is logged to standard error: 0 is nothing."""
+    _verbose[0] = level
+
+
+def verbose() -> int:
+    return _verbose[0]
 
 
 def plain(text: str) -> str:
@@ -91,6 +101,13 @@ def say(text: str, *, err: bool = False) -> None:
     """Print text for a person, whatever it contains, as a line of its own."""
     stream = sys.stderr if err else sys.stdout
     stream.write(f"{plain_lines(text)}\n")
+    stream.flush()
+
+
+def show_prompt(text: str, *, err: bool = False) -> None:
+    """Print text for a person, and stay on its last line."""
+    stream = sys.stderr if err else sys.stdout
+    stream.write(plain_lines(text))
     stream.flush()
 
 

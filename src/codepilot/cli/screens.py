@@ -1,4 +1,4 @@
-"""The still screens: where a run starts, how it ended, what is in the history."""
+"""The screens that do not move: the start of a run, its end, the history."""
 
 from __future__ import annotations
 
@@ -16,27 +16,31 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from codepilot.cli.options import counted
 from codepilot.cli.output import plain, plain_lines
-from codepilot.cli.progress import gate_line
+from codepilot.cli.plan import plan_lines
 from codepilot.core.artifacts import TestSummary
 from codepilot.core.commit import CommitRecorded, branch_name
 from codepilot.core.events import State
 from codepilot.core.failures import Failure
-from codepilot.core.run import Run
-from codepilot.core.task import TaskSpec
+from codepilot.core.pipeline import pipeline_of
+from codepilot.core.run import Run, Spent
+from codepilot.core.suspect import suspect_of
+from codepilot.core.task import TaskKind, TaskSpec
+from codepilot.core.text import counted
 from codepilot.store import NotificationRow, RunRow
-from codepilot.telemetry import IterationFigures
+from codepilot.telemetry import IterationFigures, gate_line, plan_parts
 
 if TYPE_CHECKING:
     from codepilot.engine import CodePilot, Settings
 
+MOST_CONCERNS = 6
 COLOURS: Mapping[str, str] = {
     State.DONE: "green",
     State.FAILED: "red",
     State.ABORTED: "red",
     State.PAUSED: "magenta",
     State.BLOCKED: "magenta",
+    "interrupted": "magenta",
 }
 
 
@@ -50,7 +54,7 @@ def opened(task: TaskSpec) -> str:
     return ", ".join((*task.hosts, *(f"{host} (tests only)" for host in task.test_hosts)))
 
 
-def _facts() -> Table:
+def facts() -> Table:
     """Names on the left, what they are on the right."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
@@ -60,11 +64,12 @@ def _facts() -> Table:
 
 def opening(task: TaskSpec, run_id: str, settings: Settings, level: str) -> RenderableType:
     """What will run, where, and in which sandbox."""
-    table = _facts()
+    table = facts()
     table.add_row("run", Text(run_id, "bold"))
     table.add_row("task", Text(plain(task.goal.natural)))
     table.add_row("repository", Text(task.repo + (f" at {task.ref}" if task.ref else " as it is now")))
-    table.add_row("agent", Text(task.agent))
+    if pipeline_of(task.kind).roles:
+        table.add_row("agent", Text(task.agent))
     if task.model:
         table.add_row("model", Text(task.model + (f", else {task.fallback_model}" if task.fallback_model else "")))
     table.add_row("sandbox", sandbox_row(level, settings.executor.url))
@@ -78,27 +83,53 @@ def opening(task: TaskSpec, run_id: str, settings: Settings, level: str) -> Rend
 
 def ending(console: Console, run: Run, pilot: CodePilot, *, applied: bool) -> None:
     """The diff, before and after, the verdict, the bundle, and what to do next."""
+    for text in run.undelivered:
+        line = f"Not delivered to the agent: {plain(text)}"
+        console.print(Text(line, "yellow"), soft_wrap=True)
+    if run.task.kind is TaskKind.BUILD and run.terminal:
+        from codepilot.cli.build_screens import build_ending
+
+        build_ending(console, run, pilot)
+        return
+    if run.state is State.DONE and "answer" in run.documents:
+        answer = pilot.document(run.run_id, "answer").decode("utf-8", "replace")
+        console.print(Text(plain_lines(answer).rstrip("\n")), soft_wrap=True)
+        return
+    if run.state is State.DONE and run.task.attempt is not None:
+        console.print(coloured(pilot.diff(run.run_id)), soft_wrap=True)
+        console.print(Text(f"The program printed {run.task.attempt.marker}. This run did not judge its change."))
+        return
     if run.state is State.DONE:
         console.print(coloured(pilot.diff(run.run_id)), soft_wrap=True)
         console.print(before_and_after(run))
         console.print(_verdict(run))
-        if told := _regression_test(run):
-            console.print(told, soft_wrap=True)
+        for concern in run.proof.concerns[1:MOST_CONCERNS] if run.proof else ():
+            console.print(Text.assemble(("doubt    ", "dim"), plain(str(concern))), soft_wrap=True)
+        if test := _regression_test(run):
+            console.print(test, soft_wrap=True)
         console.print(Text.assemble(("bundle   ", "dim"), _bundle(run, pilot)), soft_wrap=True)
         if run.committed is not None:
             console.print(_commit(run.committed), soft_wrap=True)
-        if not applied:
+        if run.task.dry_run:
+            where = f"codepilot show {run.run_id} --document plan (or commands, diff)"
+            console.print(Text.assemble(("dry run  ", "dim"), f"nothing was written: {where}"), soft_wrap=True)
+        elif not applied and not _is_there(run):
             console.print(Text.assemble(("apply    ", "dim"), (apply_command(run), "bold")), soft_wrap=True)
         return
     if run.state is State.PAUSED:
         console.print(f"Paused. Go on with: [bold]codepilot resume {run.run_id}[/]", soft_wrap=True)
         return
-    if run.failure is not None:
+    if run.failure is not None and run.open_request is None:
         failure(console, run.failure, run.run_id)
     if (awaited := waits_for(run)) is not None:
         console.print(Text.assemble(("waits for  ", "dim"), awaited), soft_wrap=True)
     if run.parked_until is not None:
         when = datetime.fromtimestamp(run.parked_until / 1e6).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+        if run.open_request is not None:
+            console.print(
+                f"Answer it by {when}: [bold]codepilot approve {run.run_id}[/] or [bold]deny[/].", soft_wrap=True
+            )
+            return
         parked = f"Parked until {when}. A worker goes on then (`codepilot worker`), or resume it yourself."
         console.print(parked, soft_wrap=True)
 
@@ -110,9 +141,13 @@ def waits_for(run: Run) -> str | None:
     asked = next((one.request for one in run.approvals if one.request.approval_id == waiting.approval_id), None)
     if asked is not None:
         return plain(f"your approval ({asked.approval_id}): {asked.operation} {asked.details}".rstrip())
-    return {"quota": "the model provider's quota", "artifact_store": "the artifact store"}.get(
-        waiting.kind, "you: mend the cause, then resume the run"
-    )
+    known = {
+        "quota": "the model provider's quota",
+        "artifact_store": "the artifact store",
+        "lock": "another run's lock",
+        "children": "its parts, which runs of their own work on",
+    }
+    return known.get(waiting.kind, "you: correct the cause, then resume the run")
 
 
 def _bundle(run: Run, pilot: CodePilot) -> str:
@@ -126,11 +161,23 @@ def _bundle(run: Run, pilot: CodePilot) -> str:
 
 
 def failure(console: Console, problem: Failure, run_id: str | None = None) -> None:
-    """What went wrong and what to do, in two lines."""
-    console.print(Text.assemble((problem.kind, "bold red"), ": ", plain(problem.message)), soft_wrap=True)
+    """What went wrong, the evidence against a suspect test, and what to do."""
+    suspect = suspect_of(problem)
+    if suspect is None:
+        console.print(Text.assemble((problem.kind, "bold red"), ": ", plain(problem.message)), soft_wrap=True)
+    else:
+        console.print(Text(plain(problem.message), "bold"), soft_wrap=True)
+    for line in suspect.lines() if suspect else ():
+        console.print(Text(f"  {plain(line)}"), soft_wrap=True)
     console.print(Text.assemble(("→ ", "blue"), plain(problem.advice)), soft_wrap=True)
     if run_id is not None:
         console.print(Text.assemble(("  more: ", "dim"), f"codepilot show {run_id}"), soft_wrap=True)
+
+
+def _is_there(run: Run) -> bool:
+    """True if the judged change is the checkout's own uncommitted files."""
+    proposed = run.task.proposed
+    return proposed is not None and proposed.diff is None and proposed.ref is None
 
 
 def apply_command(run: Run) -> str:
@@ -164,14 +211,30 @@ def before_and_after(run: Run) -> RenderableType:
     return table
 
 
-def history_table(console: Console, rows: Sequence[RunRow]) -> RenderableType:
+def activity_note(pilot: CodePilot, run_id: str) -> str:
+    """What to do about a run that nobody works on; nothing if it is at work, ended, or waits."""
+    activity = pilot.activities(run_id).get(run_id)
+    if activity == "interrupted":
+        return f"Interrupted: the process that worked on it is gone. Go on with: codepilot resume {run_id}"
+    if activity != "queued":
+        return ""
+    workers = sum(worker.takes_queued for worker in pilot.workers())
+    if workers:
+        return f"Queued for {counted(workers, 'worker')}."
+    return (
+        "Queued, and no worker is running. Start one with `codepilot worker`, or work on it here:"
+        f" codepilot resume {run_id}"
+    )
+
+
+def history_table(console: Console, rows: Sequence[RunRow], activities: Mapping[str, str]) -> RenderableType:
     """Ids are whole. Outside a terminal everything is; on one, repository and task share what the others leave."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     cells = [
         (
             row.run_id,
             when(row.created_at),
-            plain(row.state),
+            _state(row, activities),
             plain(row.verdict or row.failure_kind or ""),
             plain(row.repo),
             plain(row.goal),
@@ -187,28 +250,38 @@ def history_table(console: Console, rows: Sequence[RunRow]) -> RenderableType:
             table.add_column(name, no_wrap=True, overflow="ellipsis", width=width)
     for cell in cells:
         texts = [Text(text) for text in cell]
-        texts[2].stylize(COLOURS.get(cell[2], "blue"))
+        texts[2].stylize(COLOURS.get(cell[2].partition(" ")[2].strip("()") or cell[2], "blue"))
         table.add_row(*(texts if len(table.columns) == len(names) else (*texts[:4], texts[5])))
     return table
 
 
+def _state(row: RunRow, activities: Mapping[str, str]) -> str:
+    activity = activities.get(row.run_id)
+    return plain(f"{row.state} ({activity})" if activity in ("queued", "interrupted") else row.state)
+
+
+def _cost(spent: Spent) -> str:
+    known = f"${spent.cost_usd:.4f}" if spent.cost_usd or not spent.unpriced_tokens else ""
+    unknown = f"{spent.unpriced_tokens:,} of them of unknown price" if known else "price unknown"
+    return ", ".join(part for part in (known, unknown if spent.unpriced_tokens else "") if part)
+
+
 def run_screen(console: Console, run: Run, pilot: CodePilot) -> None:
     """`codepilot show`: one run at a glance."""
-    table = _facts()
+    table = facts()
     table.add_row("run", Text(run.run_id, "bold"))
     table.add_row("state", Text(run.state, COLOURS.get(run.state, "blue")))
     table.add_row("task", Text(plain(run.task.goal.natural)))
     table.add_row("repository", Text(plain(run.task.repo)))
     if run.base is not None:
-        dirty = " with uncommitted changes" if run.base.dirty else ""
-        table.add_row("base", Text(f"{run.base.commit[:12]}{dirty}"))
+        table.add_row("base", Text(run.base.described))
     table.add_row("started", when(run.created_at))
     spent = run.spent
     used = f"{counted(spent.iterations, 'iteration')}, {counted(spent.turns, 'turn')}, {spent.wall_us / 1e6:.1f} s"
     if run.task.model:
         fallback = f", else {run.task.fallback_model}" if run.task.fallback_model else ""
         table.add_row("model", Text(plain(run.task.model + fallback)))
-        used += f", {counted(spent.tokens, 'token')}, ${spent.cost_usd:.4f}"
+        used += f", {counted(spent.tokens, 'token')}, {_cost(spent)}"
     table.add_row("spent", used)
     if run.sandbox_level:
         table.add_row("sandbox", sandbox_row(run.sandbox_level, run.executor))
@@ -217,13 +290,18 @@ def run_screen(console: Console, run: Run, pilot: CodePilot) -> None:
     for one in pilot.notifications(run.run_id) if run.task.notify else ():
         table.add_row("notified", Text(_notified(one)))
     console.print(table)
+    for line in plan_lines(plan_parts(run.plan, run.children)):
+        console.print(line, soft_wrap=True)
     for gate in run.test_result.gates if run.test_result else ():
         console.print(
-            Text.assemble(("gate  ", "dim"), (gate_line(gate), "red" if gate.ok is False else "")), soft_wrap=True
+            Text.assemble(("gate  ", "dim"), (plain(gate_line(gate)), "red" if gate.ok is False else "")),
+            soft_wrap=True,
         )
     if spent.iterations > 1:
         console.print(iterations_table(pilot.iterations(run.run_id), expand=console.is_terminal))
     ending(console, run, pilot, applied=False)
+    if note := activity_note(pilot, run.run_id):
+        console.print(Text(note, "magenta"), soft_wrap=True)
     if run.uncommitted is not None:
         failure(console, run.uncommitted)
 
@@ -237,7 +315,7 @@ def _notified(row: NotificationRow) -> str:
 
 
 def iterations_table(figures: Sequence[IterationFigures], *, expand: bool) -> RenderableType:
-    """What each iteration took and gave; 0 is what led to the first."""
+    """What each iteration cost and achieved; number 0 leads to the first."""
     table = Table(
         title="iterations", title_justify="left", title_style="dim", show_edge=False, pad_edge=False, expand=expand
     )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
+from codepilot.cli import output
 from codepilot.cli.options import (
     MAX_SEC,
     TEAM,
@@ -16,15 +18,16 @@ from codepilot.cli.options import (
     JsonFlag,
     LevelName,
     StoreOption,
-    counted,
     read_address,
 )
 from codepilot.cli.output import plain, say
+from codepilot.core.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from types import FrameType
+    from collections.abc import Callable, Collection, Mapping
+    from types import FrameType, TracebackType
 
+    from codepilot.cli.progress import Progress
     from codepilot.core.contract import JsonObject
     from codepilot.core.events import Event, State
     from codepilot.core.failures import Failure
@@ -87,7 +90,7 @@ def worker(
 
     host, port = read_address(listen)
     settings = Settings.load(flags={"store": store, "artifacts": artifacts})
-    json_logging(logging.INFO, settings.redact)
+    json_logging(logging.DEBUG if output.verbose() > 1 else logging.INFO, settings.redact)
     log = logging.getLogger("codepilot.cli.worker")
 
     def waiting(problem: str) -> None:
@@ -98,8 +101,9 @@ def worker(
             log.warning("%s", pilot.warning)
         if most_running is not None:
             pilot.set_most_running(most_running or None)
-        endings = None if as_json else Endings(settings.redact).show
-        pool = pilot.worker(concurrency=concurrency, drain_sec=drain, until_idle=until_idle, on_event=endings)
+        lines = None if as_json or output.quiet() else WorkerLines(settings.redact, lambda: pool.runs)
+        on_event = lines.on_event if lines else None
+        pool = pilot.worker(concurrency=concurrency, drain_sec=drain, until_idle=until_idle, on_event=on_event)
 
         def stop(number: int, frame: FrameType | None) -> None:
             pool.stop(hurry=pool.stopping)
@@ -117,7 +121,7 @@ def worker(
             }
             return Health(pool.healthy, pool.healthy and not pool.stopping, facts)
 
-        with Endpoint(host, port, health) as endpoint:
+        with Endpoint(host, port, health) as endpoint, lines or contextlib.nullcontext():
             pool.run(lambda: _say_started(pilot, pool, endpoint.address, concurrency, as_json=as_json))
 
 
@@ -131,14 +135,50 @@ def _say_started(pilot: CodePilot, pool: WorkerPool, address: str, concurrency: 
     say(f"{pool.name} works on up to {counted(concurrency, 'run')}, {limit}; http://{address}/metrics")
 
 
-class Endings:
-    """Prints how runs ended here, or why they wait: a line each."""
+class WorkerLines:
+    """Prints how runs ended here, or why they wait. While nothing ends, every few seconds what each run is doing."""
 
-    def __init__(self, redact: Callable[[str], str]) -> None:
+    def __init__(self, redact: Callable[[str], str], at_work: Callable[[], Collection[str]]) -> None:
+        from codepilot.cli.live import Heartbeat
+
         self._redact = redact
+        self._at_work = at_work
         self._verdicts: dict[str, str] = {}
+        self._progress: dict[str, Progress] = {}
+        self._lock = threading.Lock()
+        self._heartbeat = Heartbeat(self._now, self._write)
 
-    def show(self, event: Event) -> None:
+    def __enter__(self) -> Self:
+        self._heartbeat.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._heartbeat.__exit__()
+
+    def _now(self) -> str:
+        from codepilot.cli.live import step_line
+        from codepilot.telemetry import now_us, rfc3339
+
+        now, at_work = rfc3339(now_us()), set(self._at_work())
+        with self._lock:
+            self._progress = {name: seen for name, seen in self._progress.items() if name in at_work}
+            lines = {name: seen.running for name, seen in sorted(self._progress.items())}
+        return "\n".join(f"{now}  {name}  {self._redact(step_line(line))}" for name, line in lines.items() if line)
+
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(Exception):  # the reader may be gone; the runs go on
+            say(text)
+
+    def on_event(self, event: Event) -> None:
+        from codepilot.cli.progress import Progress, advance
+
+        with self._lock:
+            self._progress[event.run_id] = advance(self._progress.get(event.run_id, Progress()), event)
+        self._show_end(event)
+
+    def _show_end(self, event: Event) -> None:
         from codepilot.core.decide import LEFT
         from codepilot.core.events import ProofRecorded, RunBlocked, RunFinished, RunPaused, State
 
@@ -156,9 +196,8 @@ class Endings:
     def _print(self, event: Event, state: State, failure: Failure | None = None, verdict: str = "") -> None:
         from codepilot.telemetry.clock import rfc3339
 
-        with contextlib.suppress(Exception):  # nobody may read it any more; the runs go on
-            why = f": {failure.kind}: {self._redact(failure.message)}" if failure else f", {verdict}" if verdict else ""
-            say(f"{rfc3339(event.at)}  {event.run_id}  {plain(f'{state}{why}')}")
+        why = f": {failure.kind}: {self._redact(failure.message)}" if failure else f", {verdict}" if verdict else ""
+        self._heartbeat.write(f"{rfc3339(event.at)}  {event.run_id}  {plain(f'{state}{why}')}")
 
 
 def executor(

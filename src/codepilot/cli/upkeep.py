@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from codepilot.cli.options import MAX_DAYS, UPKEEP, JsonFlag, counted
+from codepilot.cli.options import MAX_DAYS, UPKEEP, JsonFlag
 from codepilot.cli.output import console, plain, say
+from codepilot.core.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,27 +35,31 @@ def gc(
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Remove old workspaces and unneeded artifacts.
+    """Remove old workspaces, artifacts, bundles and runs.
 
-    Artifacts are removed only with --artifacts DAYS.
+    Artifacts are removed only with --artifacts DAYS, bundles and runs only with [retention] bundles_days or
+    history_days in your configuration.
     """
     from codepilot.engine import CodePilot, Settings
 
     with CodePilot(Settings.load()) as pilot:
         removed = pilot.gc(days, artifacts, dry_run=dry_run)
-    workspaces, pruned = removed.workspaces, removed.artifacts
+    workspaces, pruned, expired = removed.workspaces, removed.artifacts, removed.expired
     left = {**workspaces.left, **(pruned.left if pruned else {})}
     if as_json:
         from dataclasses import asdict
 
-        document = {"dry_run": dry_run, "removed": workspaces.removed, "left": left}
+        document = {"dry_run": dry_run, "removed": workspaces.removed, "left": left, **asdict(expired)}
         say(json.dumps({"schema_version": 1, **document, "artifacts": asdict(pruned) if pruned else None}))
         return
     verb = "would be removed" if dry_run else "removed"
     if workspaces.removed:
         say(f"{counted(len(workspaces.removed), 'workspace')} {verb}.")
-    elif pruned is None:
+    elif pruned is None and not (expired.bundles or expired.runs):
         say("Nothing to remove.")
+    for names, noun in ((expired.runs, "run"), (expired.bundles, "bundle")):
+        if names:
+            say(f"{counted(len(names), noun)} {verb}.")
     if pruned is not None:
         say(f"{counted(pruned.removed, 'artifact')} {verb} ({pruned.removed_bytes} bytes), {pruned.kept} kept.")
     for problem in left.values():
@@ -91,8 +96,13 @@ def _found(problems: Mapping[str, str], left: Mapping[str, str], *, repair: bool
     return lines
 
 
-def doctor(as_json: JsonFlag = False) -> None:
-    """Check this machine and say what to install."""
+def doctor(
+    tests: Annotated[
+        bool, typer.Option("--tests/--no-tests", help="Run the tests of the project in this directory once.")
+    ] = True,
+    as_json: JsonFlag = False,
+) -> None:
+    """Check this machine and project, and say what to install."""
     from codepilot.cli.doctor import examine
 
-    raise typer.Exit(examine(console(), as_json=as_json))
+    raise typer.Exit(examine(console(), tests=tests, as_json=as_json))
