@@ -8,5 +8,6 @@ load affects all of them equally.
 
 `python -m benchmarks.repair --write docs/benchmarks-repair.md` measures the repair search on three kinds of
 project: candidates a second, time to the first candidate and to the repair, and memory. `benchmarks.context` measures
-the cost of finding context, and `benchmarks.turns` the platform's share of an agent's turn.
+the cost of finding context, and `benchmarks.turns` the platform's share of an agent's turn. `benchmarks.interactive`
+measures checkpoints next to aop's, the freeze and the watch; `benchmarks.service` pages, the API and live streams.
 """

@@ -54,31 +54,31 @@ class Arena:
 
     def rate(self, who: Contender, processes: int, concurrency: int, runs: int) -> float:
         """Steps a second while so many processes work off runs that were waiting for them."""
-        with self._open(who) as ground:
+        with self._open(who) as contender_process:
             if not who.direct:
-                ground.sender().ask(do="enqueue", count=runs)
-                ground.said("all enqueued")
-            workers = [ground.worker(f"--concurrency={concurrency}") for _ in range(processes)]
+                contender_process.sender().ask(do="enqueue", count=runs)
+                contender_process.receive("all enqueued")
+            workers = [contender_process.worker(f"--concurrency={concurrency}") for _ in range(processes)]
             began = time.monotonic()
             for number, worker in enumerate(workers):
                 share = len(range(number, runs, processes))
                 worker.ask(**({"do": "enqueue", "count": share} if who.direct else {"do": "work"}))
-            ended = max(float(one["at"]) for one in ground.inbox.take("finished", runs))
+            ended = max(float(one["at"]) for one in contender_process.inbox.take("finished", runs))
         return runs * STEPS / (ended - began)
 
     def starts(self, who: Contender, across: bool, count: int) -> tuple[list[float], list[float]]:
         """Milliseconds from asking for a run to its first step, and from asking to having been promised it."""
         started, promised = [], []
-        with self._open(who) as ground:
-            worker = ground.worker("--concurrency=1", "--tells-starts")
+        with self._open(who) as contender_process:
+            worker = contender_process.worker("--concurrency=1", "--tells-starts")
             worker.ask(do="work")
-            ground.said("working")
-            sender = ground.sender("--tells-starts") if across else worker
+            contender_process.receive("working")
+            sender = contender_process.sender("--tells-starts") if across else worker
             for number in range(count + 1):
                 time.sleep(PAUSE_SEC + number * _GOLDEN % 1 * SPREAD_SEC)
                 sender.ask(do="enqueue", count=1)
-                asked, begun = ground.said("enqueued"), ground.said("started")
-                ground.said("finished")
+                asked, begun = contender_process.receive("enqueued"), contender_process.receive("started")
+                contender_process.receive("finished")
                 if number:  # The first one finds nothing warm.
                     started.append((begun["at"] - asked["asked"]) * 1000)
                     promised.append((asked["at"] - asked["asked"]) * 1000)
@@ -86,38 +86,38 @@ class Arena:
 
     def takeover(self, who: Contender, patience: float) -> float | None:
         """Seconds from the end of a worker by -9 to the start of its step elsewhere; None if that took too long."""
-        with self._open(who) as ground:
-            doomed = ground.worker("--tells-starts", "--holds")
+        with self._open(who) as contender_process:
+            doomed = contender_process.worker("--tells-starts", "--holds")
             doomed.ask(do="work")
-            ground.said("working")
-            ground.sender().ask(do="enqueue", count=1)
-            ground.said("started")
-            successor = ground.worker("--tells-starts")
+            contender_process.receive("working")
+            contender_process.sender().ask(do="enqueue", count=1)
+            contender_process.receive("started")
+            successor = contender_process.worker("--tells-starts")
             successor.ask(do="work")
-            ground.said("working")
+            contender_process.receive("working")
             time.sleep(SETTLE_SEC)
             killed = time.monotonic()
             doomed.kill()
             try:
-                return float(ground.inbox.take("started", 1, patience)[0]["at"]) - killed
+                return float(contender_process.inbox.take("started", 1, patience)[0]["at"]) - killed
             except Late:
                 return None
 
     def requests(self, who: Contender, count: int) -> dict[str, list[float]]:
         """Seconds from asking for so many cancels and pauses until each is on record, and until workspaces are gone."""
         times: dict[str, list[float]] = {"cancel": [], "pause": [], "gone": []}
-        with self._open(who) as ground:
-            worker = ground.worker("--tells-starts", "--dwells")
+        with self._open(who) as contender_process:
+            worker = contender_process.worker("--tells-starts", "--dwells")
             worker.ask(do="work")
-            ground.said("working")
-            asker = ground.sender("--dwells")
+            contender_process.receive("working")
+            asker = contender_process.sender("--dwells")
             for number in range(count * 2):
                 asker.ask(do="enqueue", count=1)
-                ground.said("started")
+                contender_process.receive("started")
                 time.sleep(DWELL_SEC + number * _GOLDEN % 1 * SPREAD_SEC)
                 what = ("cancel", "pause")[number % 2]
                 asker.ask(do=what)
-                answer = ground.said(what)
+                answer = contender_process.receive(what)
                 times[what].append(answer["at"] - answer["asked"])
                 if "gone" in answer:
                     times["gone"].append(answer["gone"] - answer["asked"])
@@ -137,14 +137,14 @@ class Arena:
             return sum(float(one["rows"]) / float(one["seconds"]) for one in inbox.take("inserted", clients))
 
     @contextmanager
-    def _open(self, who: Contender) -> Iterator[Ground]:
+    def _open(self, who: Contender) -> Iterator[ContenderProcess]:
         python = python_for(who.package, self.peers)
         place = self._place()
         with children() as made:
-            ground = Ground(who, python, self._url(who.store, place), place, made)
-            yield ground
-            if ground.version:
-                self.versions[who.package] = ground.version
+            contender_process = ContenderProcess(who, python, self._url(who.store, place), place, made)
+            yield contender_process
+            if contender_process.version:
+                self.versions[who.package] = contender_process.version
 
     def _place(self) -> Path:
         place = self.directory / str(next(self._places))
@@ -157,7 +157,7 @@ class Arena:
         return self.server.database().replace("postgresql+psycopg://", "postgresql://")
 
 
-class Ground:
+class ContenderProcess:
     """One contender on one empty database, for one figure."""
 
     def __init__(self, who: Contender, python: str, url: str, place: Path, made: list[Child]) -> None:
@@ -172,8 +172,8 @@ class Ground:
         asked = [self._url, *arguments]
         child = Child(self._python, self._who.driver, asked, self._place, self.inbox)
         self._made.append(child)
-        self.version = str(self.said("ready")["version"])
+        self.version = str(self.receive("ready")["version"])
         return child
 
-    def said(self, kind: str) -> dict[str, Any]:
+    def receive(self, kind: str) -> dict[str, Any]:
         return self.inbox.take(kind)[0]

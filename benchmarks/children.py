@@ -29,26 +29,26 @@ class Inbox:
     """The messages of one or several processes, by kind."""
 
     def __init__(self) -> None:
-        self._told: list[dict[str, Any]] = []
+        self._reported: list[dict[str, Any]] = []
         self._news = threading.Condition()
 
     def put(self, message: dict[str, Any]) -> None:
         with self._news:
-            self._told.append(message)
+            self._reported.append(message)
             self._news.notify_all()
 
     def take(self, kind: str, count: int = 1, seconds: float = PATIENCE_SEC) -> list[dict[str, Any]]:
         """The next `count` messages of that kind."""
         deadline = time.monotonic() + seconds
         with self._news:
-            while len(found := [one for one in self._told if one["is"] == kind]) < count:
-                for one in self._told:
+            while len(found := [one for one in self._reported if one["is"] == kind]) < count:
+                for one in self._reported:
                     if one["is"] == "ended":
-                        raise Failed(one["said"])
+                        raise Failed(one["message"])
                 if not self._news.wait(deadline - time.monotonic()):
                     raise Late(f"{len(found)} of {count} × {kind!r} within {seconds:g} s")  # noqa: RUF001
             taken = found[:count]
-            self._told = [one for one in self._told if not any(one is other for other in taken)]
+            self._reported = [one for one in self._reported if not any(one is other for other in taken)]
         return taken
 
 
@@ -112,7 +112,7 @@ class Child:
         if not self._closing:
             self.process.wait()
             self._errors.seek(0)
-            self.inbox.put({"is": "ended", "said": last_error(self._errors.read().decode(errors="replace"))})
+            self.inbox.put({"is": "ended", "message": last_error(self._errors.read().decode(errors="replace"))})
 
 
 @contextmanager

@@ -55,7 +55,7 @@ CONTESTANTS = (
 
 
 class Failed(Exception):
-    """A contestant that did not answer, and what it said."""
+    """A contestant that did not answer, and its error."""
 
 
 class Driver:
@@ -127,9 +127,9 @@ class Driver:
         return reply
 
 
-def last_error(said: str) -> str:
+def last_error(message: str) -> str:
     """The line of a traceback that names the exception; its message may go on for many more."""
-    lines = said.strip().splitlines() or ["it did not answer"]
+    lines = message.strip().splitlines() or ["it did not answer"]
     named = [line for line in lines if re.match(r"[A-Za-z_][\w.]*(Error|Exception|Failed|TIMEOUT|EOF)\b", line)]
     return (named or lines)[-1][:200]
 

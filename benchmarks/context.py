@@ -183,13 +183,13 @@ def _page(options: argparse.Namespace, sources: dict[str, bytes], bench: _Bench,
             ["", "ms [5th to 95th]", "processors, ms"],
             ours,
         ),
-        Table("Compared with others", "Ratios are medians over ours. Above 1, ours is faster.", *_beside(times)),
+        Table("Compared with others", "Ratios are medians over ours. Above 1, ours is faster.", *_next_to(times)),
     ]
-    head = "".join(f"- {name}: {said}\n" for name, said in facts)
+    head = "".join(f"- {name}: {message}\n" for name, message in facts)
     return "\n".join([_INTRODUCTION, head, *(table.markdown() for table in tables)])
 
 
-def _beside(times: dict[str, Times]) -> tuple[list[str], list[list[str]]]:
+def _next_to(times: dict[str, Times]) -> tuple[list[str], list[list[str]]]:
     rows = []
     for what, label, against in (
         ("aider cold", "aider's map, cold (one process, symbols, references, rank)", "cold"),

@@ -107,7 +107,7 @@ class Durable:
             goals.append(Least(what, 1.0, _over(ours, processes, better)))
         for one in (ours, file):
             store = one.who.store
-            goals.append(Goal(f"enqueue to start on {store}, in process, p50 ms", 5.0, _median(one.inside)))
+            goals.append(Goal(f"enqueue to start on {store}, in process, p50 ms", 20.0, _median(one.inside)))
             goals.append(Goal(f"enqueue to start on {store}, across processes, p50 ms", 20.0, _median(one.across)))
             known = [took for took in one.takeovers if took is not None]
             longest = max(known) if known and len(known) == len(one.takeovers) else None

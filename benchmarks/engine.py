@@ -51,7 +51,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command += ["--no-peers"] if options.no_peers else []
     command += ["--write docs/benchmarks-engine.md"] if options.write is not None else []
     facts = [("Command", f"`{' '.join(command)}`, {time.monotonic() - started:.0f} s")]
-    facts += [*described({name: said for name, said in arena.versions.items() if name}), *disk, ("Load", str(quiet))]
+    facts += [
+        *described({name: message for name, message in arena.versions.items() if name}),
+        *disk,
+        ("Load", str(quiet)),
+    ]
     text = _page(facts, found, asked, stored)
     print(text)
     if options.write is not None:
@@ -77,10 +81,10 @@ def _parser() -> argparse.ArgumentParser:
 def _page(
     facts: Sequence[tuple[str, str]], found: durable.Durable, asked: requests.Requests, stored: large.Large
 ) -> str:
-    head = "".join(f"- {name}: {said}\n" for name, said in facts)
-    said = "Each engine with the number of parallel runs that suits it best; medians of the rounds."
+    head = "".join(f"- {name}: {message}\n" for name, message in facts)
+    message = "Each engine with the number of parallel runs that suits it best; medians of the rounds."
     rows = [goal.row() for goal in (*found.goals(), *asked.goals(), *stored.goals())]
-    tables = [Table("Goals", said, ["", "goal", "measured", "met"], rows), *found.tables()]
+    tables = [Table("Goals", message, ["", "goal", "measured", "met"], rows), *found.tables()]
     tables += [asked.table(), stored.table()]
     return "\n".join([_INTRODUCTION, head, *(table.markdown() for table in tables)])
 

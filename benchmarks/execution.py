@@ -84,7 +84,7 @@ def _page(
     command += ["--no-peers"] if options.no_peers else []
     command += ["--write docs/benchmarks.md"] if options.write is not None else []
     facts = [("Command", f"`{' '.join(command)}`, {seconds:.0f} s"), *described(peers), ("Load", str(quiet))]
-    head = "".join(f"- {name}: {said}\n" for name, said in facts)
+    head = "".join(f"- {name}: {message}\n" for name, message in facts)
     parts = [_INTRODUCTION, head]
     if goals:
         rows = [goal.row() for goal in goals]

@@ -57,8 +57,8 @@ class Goal:
         return self.measured is not None and self.measured < self.below_ms
 
     def row(self) -> list[str]:
-        said = "not measured" if self.measured is None else shown(self.measured)
-        return [self.what, f"< {self.below_ms:g}", said, "yes" if self.met else "**no**"]
+        message = "not measured" if self.measured is None else shown(self.measured)
+        return [self.what, f"< {self.below_ms:g}", message, "yes" if self.met else "**no**"]
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class Least:
         return self.measured is not None and self.measured >= self.at_least
 
     def row(self) -> list[str]:
-        said = "not measured" if self.measured is None else shown(self.measured)
-        return [self.what, f"≥ {self.at_least:g}", said, "yes" if self.met else "**no**"]
+        message = "not measured" if self.measured is None else shown(self.measured)
+        return [self.what, f"≥ {self.at_least:g}", message, "yes" if self.met else "**no**"]
 
 
 def shown(value: float) -> str:

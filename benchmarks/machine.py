@@ -34,13 +34,13 @@ class Quiet:
 
     def __str__(self) -> str:
         busiest = max(self.shares, default=0.0)
-        said = (
+        message = (
             f"load average {self.load:.2f} at the start; others used up to {busiest:.0%} of the processors"
             f" in {len(self.shares)} looks between the measurements"
         )
         if busiest > _BUSY_SHARE or self.load > _LOAD_PER_CPU * (os.cpu_count() or 1):
-            return f"**The machine was not quiet** ({said}): compare within this run, quote nothing from it."
-        return f"The machine was quiet ({said})."
+            return f"**The machine was not quiet** ({message}): compare within this run, quote nothing from it."
+        return f"The machine was quiet ({message})."
 
 
 def described(peers: dict[str, str]) -> list[tuple[str, str]]:
@@ -54,7 +54,7 @@ def described(peers: dict[str, str]) -> list[tuple[str, str]]:
             "Versions",
             ", ".join([f"CodePilot {version('codepilot-cli')}", f"Python {platform.python_version()}", *tools]),
         ),
-        ("Peers", ", ".join(f"{name} {said}" for name, said in peers.items()) or "none were run"),
+        ("Peers", ", ".join(f"{name} {message}" for name, message in peers.items()) or "none were run"),
     ]
 
 
@@ -65,10 +65,10 @@ def _cpus() -> str:
 
 def _tool(name: str, option: str) -> str:
     try:
-        said = subprocess.run([name, option], capture_output=True, text=True, check=False).stdout
+        message = subprocess.run([name, option], capture_output=True, text=True, check=False).stdout
     except FileNotFoundError:
         return f"{name} missing"
-    found = re.search(r"\d+(\.\d+)+", said)
+    found = re.search(r"\d+(\.\d+)+", message)
     return f"{name} {found.group() if found else '?'}"
 
 

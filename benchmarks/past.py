@@ -15,7 +15,6 @@ from codepilot.core.events import (
     PatchProposed,
     State,
     StepStarted,
-    TestsJudged,
     WorkspaceCreated,
 )
 from codepilot.core.run import Run, evolve, replay
@@ -30,11 +29,11 @@ def past(task: TaskSpec, run_id: str, diff: ArtifactRef) -> list[EventDraft]:
     drafts = start(task, run_id)
     run = replay(_placed(drafts, run_id, 0))
     while run.spent.iterations < ITERATIONS:
-        said = [_draft(run, EventType.STEP_STARTED, StepStarted(worker="w-past", fence=1)), *_work(run, diff)]
-        run = _after(run, said)
+        message = [_draft(run, EventType.STEP_STARTED, StepStarted(worker="w-past", fence=1)), *_work(run, diff)]
+        run = _after(run, message)
         ended = decide(run, _outcome(run), now=run.updated_at)
         run = _after(run, ended)
-        drafts += said + ended
+        drafts += message + ended
     return drafts
 
 
@@ -49,7 +48,7 @@ def _work(run: Run, diff: ArtifactRef) -> list[EventDraft]:
             proposed = PatchProposed(patch=patch, diff=diff, tree=_TREE, snapshot="s-1")
             return [_draft(run, EventType.PATCH_PROPOSED, proposed, diff)]
         case State.TEST:
-            return [_draft(run, EventType.TESTS_JUDGED, TestsJudged(result=_red(run)))]
+            return [_draft(run, EventType.TESTS_JUDGED, _red(run))]
         case _:
             return []
 

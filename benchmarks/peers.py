@@ -12,6 +12,7 @@ from pathlib import Path
 PINNED = {"smolagents": "1.26.0", "swe-rex": "1.4.0"}
 ENGINES = {"dbos": "3.3.0", "procrastinate": "3.10.0"}
 MAPS = {"aider-chat": "0.86.2"}
+FROM_NPM = {"agentic-orchestrator": "0.2.19"}
 _BESIDE = {"procrastinate": ["psycopg[binary]==3.3.8"]}
 """What a package needs and does not ask for by itself."""
 _INSTALL_SEC = 600
@@ -40,7 +41,24 @@ def interpreter(package: str, directory: Path) -> Path:
         except subprocess.TimeoutExpired as error:
             raise PeerMissing(f"{wanted} was not installed within {_INSTALL_SEC} s") from error
         except subprocess.CalledProcessError as error:
-            said = re.sub(r"\w+://\S+", "…", error.stderr.strip()).splitlines() or ["pip failed"]
-            raise PeerMissing(f"{wanted} cannot be installed: {said[-1]}") from error
+            message = re.sub(r"\w+://\S+", "…", error.stderr.strip()).splitlines() or ["pip failed"]
+            raise PeerMissing(f"{wanted} cannot be installed: {message[-1]}") from error
         done.touch()
     return python
+
+
+def from_npm(package: str, directory: Path) -> Path:
+    """The directory of a peer's npm package, installing it first if need be; none of its install scripts runs."""
+    wanted = f"{package}@{FROM_NPM[package]}"
+    home = directory / wanted
+    done = home / "installed"
+    if not done.exists():
+        home.mkdir(parents=True, exist_ok=True)
+        command = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--silent", "--prefix", str(home)]
+        print(f"installing {wanted} …", file=sys.stderr)
+        try:
+            subprocess.run([*command, wanted], check=True, capture_output=True, timeout=_INSTALL_SEC)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise PeerMissing(f"{wanted} cannot be installed ({type(error).__name__})") from error
+        done.touch()
+    return home / "node_modules" / package

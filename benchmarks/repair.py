@@ -176,7 +176,7 @@ def _page(options: argparse.Namespace, quiet: Quiet, rows: list[list[str]], goal
     facts = [("Command", f"`{command}`"), *described({})[:-1], ("Load", str(quiet))]
     head = ["", "repaired after", "candidates", "trying from", "tried", "a second", "while trying", "peak MiB"]
     text = "The first two columns are of a bug that one edit repairs, the others of a test that no edit satisfies."
-    parts = [_INTRODUCTION, "".join(f"- {name}: {said}\n" for name, said in facts)]
+    parts = [_INTRODUCTION, "".join(f"- {name}: {message}\n" for name, message in facts)]
     parts.append(Table("Goals", "The whole search.", ["", "goal", "measured", "met"], goals).markdown())
     return "\n".join([*parts, Table("Searches", text, head, rows).markdown()])
 

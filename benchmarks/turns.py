@@ -181,7 +181,7 @@ def page(sizes: Sequence[int], turns: int, quiet: Quiet) -> str:
     table = Table("The cost of a turn besides model and command", text, ["Tree", "Overhead", *PARTS, "Command"], rows)
     promised = Table("Goals", "", ["What", "Below", "Measured", "Met"], [goal.row() for goal in goals])
     command = "`python -m benchmarks.turns --write docs/benchmarks-turns.md`"
-    machine = "\n".join(f"- {name}: {said}" for name, said in described({}) if name != "Peers")
+    machine = "\n".join(f"- {name}: {message}" for name, message in described({}) if name != "Peers")
     head = f"# Benchmarks of the agent loop\n\nWritten by {command}. {quiet}\n\n{machine}\n"
     return "\n".join([head, table.markdown(), promised.markdown()])
 

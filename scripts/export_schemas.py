@@ -1,4 +1,7 @@
-"""Write the contracts' JSON Schemas to docs/schemas, one file each; `--check` only compares."""
+"""Write what docs/ generates from the code: the contracts' JSON Schemas, the command line and the configuration.
+
+`--check` only compares.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,9 @@ from codepilot.core.run import Run
 from codepilot.core.task import FollowUp, TaskSpec
 from codepilot.telemetry import Report
 from codepilot.verify import Notice
+from reference import cli_page, configuration_page
 
-DIRECTORY = Path(__file__).parent.parent / "docs" / "schemas"
-
+DOCS = Path(__file__).parent.parent / "docs"
 
 CONTRACTS: tuple[type[Contract], ...] = (
     ArtifactRef,
@@ -45,26 +48,36 @@ def schemas() -> dict[str, dict[str, Any]]:
 
 
 def texts() -> dict[str, str]:
+    """Every generated file of docs/, by its path there."""
     documents = {one.__name__: one.model_json_schema(by_alias=False) for one in (Notice, Report)}
     everything = {**schemas(), **documents}
-    return {f"{name}.json": json.dumps(schema, indent=2, sort_keys=True) + "\n" for name, schema in everything.items()}
+    written = {f"schemas/{name}.json": json.dumps(one, indent=2, sort_keys=True) for name, one in everything.items()}
+    pages = {"cli.md": cli_page(), "configuration.md": configuration_page()}
+    return {**{name: text + "\n" for name, text in written.items()}, **pages}
 
 
 def stale() -> list[str]:
     """The files that differ from what the code says."""
     wanted = texts()
-    present = {path.name: path.read_text(encoding="utf-8") for path in DIRECTORY.glob("*.json")}
-    return sorted(name for name in wanted.keys() | present.keys() if wanted.get(name) != present.get(name))
+    present = {f"schemas/{path.name}" for path in (DOCS / "schemas").glob("*.json")}
+    return sorted(name for name in wanted.keys() | present if wanted.get(name) != _present(name))
+
+
+def _present(name: str) -> str | None:
+    path = DOCS / name
+    return path.read_text(encoding="utf-8") if path.is_file() else None
 
 
 def main() -> None:
+    found = stale()
     if "--check" in sys.argv:
-        sys.exit(f"docs/schemas is not current: {', '.join(stale())}. Run: make schemas" if stale() else 0)
-    DIRECTORY.mkdir(parents=True, exist_ok=True)
-    for name in stale():
-        (DIRECTORY / name).unlink(missing_ok=True)
-    for name, text in texts().items():
-        (DIRECTORY / name).write_text(text, encoding="utf-8")
+        sys.exit(f"docs/ is not current: {', '.join(found)}. Run: make schemas" if found else 0)
+    (DOCS / "schemas").mkdir(parents=True, exist_ok=True)
+    wanted = texts()
+    for name in found:
+        (DOCS / name).unlink(missing_ok=True)
+        if name in wanted:
+            (DOCS / name).write_text(wanted[name], encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ def held_out(cases: Sequence[Seen], draw: float) -> list[tuple[float, bool]]:
     return found
 
 
-def told(title: str, pairs: Sequence[tuple[float, bool]]) -> str:
+def table(title: str, pairs: Sequence[tuple[float, bool]]) -> str:
     """How often offers of each confidence were right."""
     rows = [f"{title}: Brier score {sum((p - right) ** 2 for p, right in pairs) / len(pairs):.3f}"]
     for low in (0.0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9):
@@ -114,8 +114,8 @@ def main() -> None:
         sys.stdout.write(f"{name:12} {WEIGHTS.get(name, 0.0):7.3f} → {weight:7.3f}  {FEATURES.get(name, '')}\n")
     sets = Counter((case.set, case.right) for case in cases)
     sys.stdout.write(", ".join(f"{name} {'right' if right else 'wrong'}: {n}" for (name, right), n in sets.items()))
-    sys.stdout.write("\n" + told("now", [(chance(odds(WEIGHTS, case.features)), case.right) for case in cases]))
-    sys.stdout.write(told("new, held out", held_out(cases, asked.draw)))
+    sys.stdout.write("\n" + table("now", [(chance(odds(WEIGHTS, case.features)), case.right) for case in cases]))
+    sys.stdout.write(table("new, held out", held_out(cases, asked.draw)))
     if asked.write:
         FILE.write_text(json.dumps(new, indent=2) + "\n", "utf-8")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Iterator
 
@@ -17,6 +18,12 @@ settings.load_profile("any machine")
 for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.default_int_handler if _number is signal.SIGINT else signal.SIG_DFL)
+
+
+def pytest_collection_finish() -> None:
+    """Leave the collected tests, which are thousands, out of every later search for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -49,27 +49,27 @@ class Started:
         with contextlib.ExitStack() as theirs:
             self.stdout, out = (None, stdout.fileno()) if stdout else _pipe(theirs)
             self.stderr, err = (None, stderr.fileno()) if stderr else _pipe(theirs)
-            told, tell = _pipe(theirs)
+            reported, tell = _pipe(theirs)
             socket.send_fds(_ready(), [json.dumps(request).encode()], [out, err, tell])
-        self._told = told
-        self.pid = int(told.readline())
+        self._reported = reported
+        self.pid = int(reported.readline())
 
     def poll(self) -> int | None:
-        if self.returncode is None and select.select([self._told], [], [], 0)[0]:
+        if self.returncode is None and select.select([self._reported], [], [], 0)[0]:
             self._ended()
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
         if self.returncode is None:
-            if not select.select([self._told], [], [], timeout)[0]:
+            if not select.select([self._reported], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(self.args, timeout or 0)
             self._ended()
         assert self.returncode is not None
         return self.returncode
 
     def _ended(self) -> None:
-        self.returncode: int | None = int(self._told.readline())
-        self._told.close()
+        self.returncode: int | None = int(self._reported.readline())
+        self._reported.close()
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:

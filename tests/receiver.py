@@ -1,4 +1,4 @@
-"""A receiver of notifications on this machine: a real HTTP server that records what it is told and answers as asked."""
+"""A receiver of notifications on this machine: a real HTTP server that records what it is sent and answers as asked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HANG, DRIP, DROP = -1, -2, -3
 
 
 @dataclass
-class Heard:
+class Received:
     path: str
     headers: dict[str, str]
     body: bytes
@@ -38,15 +38,15 @@ class Receiver:
     url: str
     answers: list[int] = field(default_factory=lambda: [200])
     retry_after: str | None = None
-    heard: list[Heard] = field(default_factory=list)
+    received: list[Received] = field(default_factory=list)
     most_at_once: int = 0
     over: threading.Event = field(default_factory=threading.Event)
     _at_once: int = 0
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
-    def note(self, heard: Heard) -> int:
+    def note(self, received: Received) -> int:
         with self._guard:
-            self.heard.append(heard)
+            self.received.append(received)
             self._at_once += 1
             self.most_at_once = max(self.most_at_once, self._at_once)
             return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
@@ -57,7 +57,7 @@ class Receiver:
 
     @property
     def keys(self) -> list[str]:
-        return [heard.key for heard in self.heard]
+        return [received.key for received in self.received]
 
 
 @contextlib.contextmanager
@@ -73,7 +73,7 @@ def receiver(
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            status = found.note(Heard(self.path, dict(self.headers), body))
+            status = found.note(Received(self.path, dict(self.headers), body))
             try:
                 found.over.wait(delay_sec)
                 self._answer(status)
@@ -81,7 +81,7 @@ def receiver(
                 found.leave()
 
         def do_GET(self) -> None:
-            found.note(Heard(self.path, dict(self.headers), b""))
+            found.note(Received(self.path, dict(self.headers), b""))
             found.leave()
 
         def _answer(self, status: int) -> None:

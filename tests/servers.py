@@ -45,7 +45,7 @@ def bound_to_us(command: Sequence[str]) -> list[str]:
 
 @contextlib.contextmanager
 def _outlived(pid: int) -> Iterator[None]:
-    """Until the children of the process have ended as well, whoever ends it: they do so a moment later.
+    """Until the children of the process have ended as well: they do so a moment later.
 
     The first process of a namespace ends after all others in it.
     """

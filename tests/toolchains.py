@@ -1,6 +1,6 @@
 """Toolchains other than Python's, and what their projects depend on: fetched once a machine, shared by all tests.
 
-Dependencies come by the machine's own configuration of Maven and npm, and lie beside the virtual environment.
+Dependencies come by the machine's own configuration of Maven and npm, and lie next to the virtual environment.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def maven_home(home: Path) -> Path:
         (project / "pom.xml").write_text(POM)
         _run(["mvn", "-B", "-q", f"-Dmaven.repo.local={place / 'repository'}", "test"], project)
 
-    kept = _kept("maven", POM, fetch)
+    made = kept("maven", POM, fetch)
     (home / ".m2").mkdir(parents=True)
-    (home / ".m2/repository").symlink_to(kept / "repository")
+    (home / ".m2/repository").symlink_to(made / "repository")
     return home
 
 
@@ -76,12 +76,13 @@ def node_modules(packages: Mapping[str, str]) -> Path:
         quiet = ["--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]
         _run(["npm", "install", *quiet, *named], place)
 
-    return _kept("node", " ".join(named), fetch) / "node_modules"
+    return kept("node", " ".join(named), fetch) / "node_modules"
 
 
-def _kept(kind: str, what: str, fetch: Callable[[Path], None]) -> Path:
+def kept(kind: str, what: str, fetch: Callable[[Path], None], home: Path = _HOME) -> Path:
     """A directory made once for what it is to hold. Several processes may ask at once: one of them makes it."""
-    place = _HOME / f"{kind}-{hashlib.sha256(what.encode()).hexdigest()[:12]}"
+    home.mkdir(parents=True, exist_ok=True)
+    place = home / f"{kind}-{hashlib.sha256(what.encode()).hexdigest()[:12]}"
     with place.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not place.is_dir():

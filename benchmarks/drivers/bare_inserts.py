@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from benchmarks.drivers.lines import Talk
 
-_TABLE = "CREATE TABLE IF NOT EXISTS bare (client INTEGER, number INTEGER, said TEXT, PRIMARY KEY (client, number))"
-_SAID = "x" * 100
+_TABLE = "CREATE TABLE IF NOT EXISTS bare (client INTEGER, number INTEGER, payload TEXT, PRIMARY KEY (client, number))"
+_TEXT = "x" * 100
 
 
 def _server(url: str, client: int) -> Callable[[int], None]:
@@ -22,7 +22,7 @@ def _server(url: str, client: int) -> Callable[[int], None]:
     connection.execute(_TABLE)
 
     def insert(number: int) -> None:
-        connection.execute("INSERT INTO bare VALUES (%s, %s, %s)", (client, number, _SAID))
+        connection.execute("INSERT INTO bare VALUES (%s, %s, %s)", (client, number, _TEXT))
 
     return insert
 
@@ -35,7 +35,7 @@ def _file(path: str, client: int) -> Callable[[int], None]:
 
     def insert(number: int) -> None:
         connection.execute("BEGIN IMMEDIATE")
-        connection.execute("INSERT INTO bare VALUES (?, ?, ?)", (client, number, _SAID))
+        connection.execute("INSERT INTO bare VALUES (?, ?, ?)", (client, number, _TEXT))
         connection.execute("COMMIT")
 
     return insert

@@ -41,8 +41,8 @@ class CodePilot:
         gc.freeze()  # as `codepilot worker` does
         for state in STEPS:
             STEPS[state] = self._step
-        worker = Worker(self._runtime, on_event=self._hear)
-        self._crew = WorkerPool(self._runtime, worker, concurrency=role.concurrency)
+        worker = Worker(self._runtime, on_event=self._listen)
+        self._pool = WorkerPool(self._runtime, worker, concurrency=role.concurrency)
         self._thread = threading.Thread(target=self._run)
         self._working = threading.Event()
 
@@ -65,12 +65,12 @@ class CodePilot:
 
     def stop(self) -> None:
         if self._working.is_set():
-            self._crew.stop(hurry=True)
+            self._pool.stop(hurry=True)
             self._thread.join()
         self._runtime.close()
 
     def _run(self) -> None:
-        self._crew.run(self._working.set)
+        self._pool.run(self._working.set)
 
     def _step(self, work: Work) -> Outcome:
         if self._role.dwells:
@@ -91,7 +91,7 @@ class CodePilot:
         work.executor.run_command(RunCommand(workspace=work.workspace, argv=("sleep", "3600"), timeout_sec=3600))
         work.step.raise_if_stopped()
 
-    def _hear(self, event: Event) -> None:
+    def _listen(self, event: Event) -> None:
         if isinstance(event.data, RunFinished) and not self._role.dwells:
             if event.data.state is not State.DONE:
                 raise RuntimeError(f"the run ended as {event.data}")

@@ -35,8 +35,8 @@ class FreshBubblewrap:
 
 
 def main() -> None:
-    said = subprocess.run(["bwrap", "--version"], capture_output=True, text=True, check=True).stdout
-    serve(FreshBubblewrap, 0.0, said.split()[-1])
+    message = subprocess.run(["bwrap", "--version"], capture_output=True, text=True, check=True).stdout
+    serve(FreshBubblewrap, 0.0, message.split()[-1])
 
 
 if __name__ == "__main__":

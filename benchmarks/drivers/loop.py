@@ -19,7 +19,7 @@ ACTIONS = {
     "print": 'for line in range(100):\n    print("x" * 99)',
     "raise": 'raise ValueError("no")',
 }
-_SAID = {"print": 100 * 99, "raise": 1}
+_SHOWN = {"print": 100 * 99, "raise": 1}
 _WARM_UP = 20
 _STEADY = ("assign", "print", "raise")
 
@@ -74,10 +74,10 @@ def _since(started: float) -> float:
 
 
 def _act(running: Measured, name: str) -> None:
-    said = running.act(name)
-    letters = said.count("x") if name == "print" else said.count("ValueError")
-    if letters < _SAID.get(name, 0):
-        raise RuntimeError(f"the action {name} gave {said[-300:]!r}")
+    message = running.act(name)
+    letters = message.count("x") if name == "print" else message.count("ValueError")
+    if letters < _SHOWN.get(name, 0):
+        raise RuntimeError(f"the action {name} gave {message[-300:]!r}")
 
 
 def _times(running: Measured, name: str, count: int, seconds: float) -> list[float]:
@@ -87,9 +87,9 @@ def _times(running: Measured, name: str, count: int, seconds: float) -> list[flo
     until = time.perf_counter() + seconds
     while len(times) < count and (not times or time.perf_counter() < until):
         started = time.perf_counter()
-        said = running.act(name)
+        message = running.act(name)
         times.append(_since(started))
-        if name in _SAID and not said:
+        if name in _SHOWN and not message:
             raise RuntimeError(f"the action {name} gave nothing")
     return times
 

@@ -1,4 +1,4 @@
-"""What an attack is, what it aims at, and how it is told from the host's side whether anything was harmed.
+"""What an attack is, what it aims at, and how it is judged from the host's side whether anything was harmed.
 
 An attack is data: a program, the category it belongs to, and for each level the layer that must stop it together with
 the signs by which that layer is known. Programs run inside with `PRELUDE` before them: `T` names the targets, `tried`
@@ -41,7 +41,7 @@ LAYERS = {
     "capabilities": "the kernel demands a capability that nothing inside has",
     "seccomp": "the system call is refused before the kernel acts on it",
     "landlock": "the kernel refuses the path, the signal or the socket",
-    "notifier": "the subreaper makes the change itself, beneath what may be written, or refuses it",
+    "notifier": "the subreaper makes the change itself, below what may be written, or refuses it",
     "closed descriptors": "nothing but the three standard pipes is inherited",
     "clean environment": "the program starts with a fixed, small environment",
     "rlimit": "the kernel refuses more of a resource to the process",
@@ -179,12 +179,12 @@ def write(path, data=b"harmed"):
     finally: os.close(fd)
 """
 
-_SAID = re.compile(rb"^@ (.*)$", re.MULTILINE)
+_REPORTED = re.compile(rb"^@ (.*)$", re.MULTILINE)
 
 
 def outcomes(stdout: bytes) -> list[str]:
     """What each attempt of a program came to; a success is `done`."""
-    return [said.decode(errors="replace").split(" ", 1)[0] for said in _SAID.findall(stdout)]
+    return [message.decode(errors="replace").split(" ", 1)[0] for message in _REPORTED.findall(stdout)]
 
 
 @dataclass
@@ -205,7 +205,7 @@ class Targets:
             "git_credentials": self.outside / "home" / ".git-credentials",
             "database": self.place / "codepilot.db",
             "other_workspace": self.place / "runs" / "r-2" / "tree" / "notes.txt",
-            "beside": self.place / "runs" / "r-1" / "index.json",
+            "neighbour": self.place / "runs" / "r-1" / "index.json",
         }
         for path in self.files.values():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -247,7 +247,7 @@ class Targets:
             yield self
 
     def named(self) -> dict[str, Any]:
-        """What a program is told. The token is not among it."""
+        """What a program is given. The token is not among it."""
         return {
             **{name: str(path) for name, path in self.files.items()},
             "outside": str(self.outside),
@@ -267,9 +267,9 @@ class Targets:
             "nr": call_numbers(),
         }
 
-    def harm(self, *said: bytes) -> list[str]:
+    def harm(self, *message: bytes) -> list[str]:
         """Everything an attack achieved, as the host sees it."""
-        found = ["a secret was told" for text in said if self.token.encode() in text]
+        found = ["a secret was printed" for text in message if self.token.encode() in text]
         after = self._state()
         found += [
             f"{path} changed" for path in sorted({*self._before, *after}) if self._before.get(path) != after.get(path)
@@ -394,8 +394,8 @@ for number, argv in enumerate(json.load(sys.stdin)):
     os.mkdir(f"batch-{number}")
     try: done = subprocess.run(argv, cwd=f"batch-{number}", stdin=subprocess.DEVNULL, capture_output=True, timeout=20)
     except subprocess.TimeoutExpired as late: done = subprocess.CompletedProcess(argv, 124, late.stdout, late.stderr)
-    told = [(text or b"").decode("latin-1") for text in (done.stdout, done.stderr)]
-    print(json.dumps([done.returncode, *told]), flush=True)
+    output = [(text or b"").decode("latin-1") for text in (done.stdout, done.stderr)]
+    print(json.dumps([done.returncode, *output]), flush=True)
 """
 
 
@@ -409,9 +409,9 @@ def independent(attack: Attack) -> bool:
 
 def launch_batch(attacks: Sequence[Attack], sandbox: Sandbox, targets: Targets) -> list[CommandResult]:
     """Run attacks one after the other inside one sandbox, each in a directory of its own."""
-    told = json.dumps([command(attack.program, targets) for attack in attacks]).encode()
+    reported = json.dumps([command(attack.program, targets) for attack in attacks]).encode()
     batch = ["/usr/bin/python3", "-I", "-c", _BATCH]
-    done = sandbox.run(batch, view(targets), replace(ORDINARY, wall_sec=300, output_bytes=16 * MB), told)
+    done = sandbox.run(batch, view(targets), replace(ORDINARY, wall_sec=300, output_bytes=16 * MB), reported)
     assert done.status == "ok", (done.status, done.limit, done.stderr)
     found = []
     for line in done.stdout.splitlines():

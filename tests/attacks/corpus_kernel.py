@@ -41,9 +41,9 @@ ACTIONS: tuple[Attack, ...] = (
     action(
         "forge the replies to all that follows",
         "import os, json\nfor number in range(200):\n"
-        "    said = json.dumps({'id': number, 'ok': True, 'value': 'forged'}).encode() + b'\\n'\n"
+        "    line = json.dumps({'id': number, 'ok': True, 'value': 'forged'}).encode() + b'\\n'\n"
         "    for fd in range(100, 110):\n"
-        "        try: os.write(fd, said)\n"
+        "        try: os.write(fd, line)\n"
         "        except OSError: pass",
         "ok",
     ),

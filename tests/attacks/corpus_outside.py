@@ -22,7 +22,7 @@ OUTSIDE: tuple[Attack, ...] = (
     reads("read a private key", 'T["key"]'),
     reads("read another run's workspace", 'T["other_workspace"]', 'T["tree"] + "/../../r-2/tree/notes.txt"'),
     reads("read the store's database", 'T["database"]'),
-    reads("read beside the workspace", 'T["beside"]', '"../index.json"'),
+    reads("read next to the workspace", 'T["neighbour"]', '"../index.json"'),
     reads("read stored git credentials", 'T["git_credentials"]', category=SECRETS),
     attack("list the directory around", READS, 'tried(os.listdir, T["outside"])', HIDDEN, DENIED),
     attack(
@@ -127,7 +127,7 @@ OUTSIDE: tuple[Attack, ...] = (
         control=True,
     ),
     attack(
-        "make files beside the workspace",
+        "make files next to the workspace",
         WRITES,
         'tried(write, "../planted")\ntried(os.rename, T["tree"], T["tree"] + "-moved")\n'
         'tried(os.symlink, "/etc", "../link")',
@@ -188,7 +188,7 @@ OUTSIDE: tuple[Attack, ...] = (
     attack(
         "set times outside",
         WRITES,
-        'tried(os.utime, T["secret"], (1, 1))\ntried(os.utime, T["beside"], (1, 1))',
+        'tried(os.utime, T["secret"], (1, 1))\ntried(os.utime, T["neighbour"], (1, 1))',
         HIDDEN,
         by("notifier", "EACCES"),
         control=True,

@@ -77,7 +77,7 @@ RISE: tuple[Attack, ...] = (
     calls("reach the hardware", '"ioperm", 0, 1, 1', '"iopl", 3', '"modify_ldt", 1, None, 0', machine="x86_64"),
     calls("listen to every file's events", '"fanotify_init", 0, 0', '"lookup_dcookie", 0, None, 0', '"vhangup"'),
     attack(
-        "hold files against whoever opens them",
+        "hold files against anyone who opens them",
         PRIVILEGE,
         "import fcntl\nfor kind in (0, 1): tried(fcntl.fcntl, os.open('f%d' % kind, os.O_RDONLY | os.O_CREAT), 1024, kind)\n"
         "tried(fcntl.fcntl, os.open('/usr/bin/env', os.O_RDONLY), 1024, 0)",

@@ -114,7 +114,7 @@ PROCESSES: tuple[Attack, ...] = (
         SIGNALS,
         "import fcntl, signal\nr, w = os.pipe()\ntried(fcntl.fcntl, r, fcntl.F_SETOWN, T['victim_pid'])\n"
         "tried(fcntl.fcntl, r, 10, 9)\nfcntl.fcntl(r, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)\nos.write(w, b'x')",
-        by("pid namespace", "ESRCH", "done"),
+        by("pid namespace", "ESRCH", "EPERM"),
         by("landlock", "done", "EPERM"),
         control=True,
     ),

@@ -1,4 +1,4 @@
-"""Patches and texts that attack whoever applies or shows them."""
+"""Patches and texts that attack anyone who applies or shows them."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ def test_an_action_harms_nobody_and_the_next_one_runs(attack: Attack, sandbox: S
         if after.status != "ok" or after.value != "42":
             after = kernel.run("41 + 1", timeout_sec=10)
         assert (after.status, after.value) == ("ok", "42")
-        said = (result.stdout + result.stderr + str(result.value) + str(result.error)).encode()
+        message = (result.stdout + result.stderr + str(result.value) + str(result.error)).encode()
     finally:
         kernel.stop()
     settle(targets)
-    assert targets.harm(said) == []
+    assert targets.harm(message) == []

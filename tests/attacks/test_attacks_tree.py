@@ -44,16 +44,16 @@ def test_a_hostile_tree_harms_nobody(
     done = executor.run_command(RunCommand(workspace=NAME, argv=argv, limits=attack.limits, timeout_sec=20))
     assert b"Traceback" not in done.stderr, done.stderr.decode()
     seen: set[str] = set()
-    told = [done.stdout, done.stderr]
+    reported = [done.stdout, done.stderr]
     try:
         taken, found = executor.snapshot(NAME), executor.diff(NAME, base[1])
         seen |= {f"rule:{violation.rule}" for violation in (*taken.violations, *found.violations)} or {"none"}
-        told.append(found.patch)
+        reported.append(found.patch)
     except CodePilotError as error:
         seen.add(f"failure:{error.kind}")
     for path in attack.then.split():
         try:
-            told.append(executor.read_file(NAME, path))
+            reported.append(executor.read_file(NAME, path))
             seen.add("read")
         except CodePilotError as error:
             seen.add(f"failure:{error.kind}")
@@ -64,4 +64,4 @@ def test_a_hostile_tree_harms_nobody(
     assert not (targets.place / "runs" / NAME).exists()
     settle(targets)
     targets.forget(NAME)
-    assert targets.harm(*told) == []
+    assert targets.harm(*reported) == []

@@ -44,6 +44,7 @@ def number(cell: str) -> float:
     return float(cell.replace(",", ""))
 
 
+@pytest.mark.slow
 def test_what_the_page_says(page: str) -> None:
     """One test, so that the page is made once."""
     for store in STORES:

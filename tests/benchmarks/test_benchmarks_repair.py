@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_a_bug_in_a_package_of_many_modules_is_repaired_within_bounds() -> None:
     options = ["--only", "package", "--modules", "30", "--tests", "60", "--seconds", "5"]
     command = [sys.executable, "-m", "benchmarks.repair", *options]

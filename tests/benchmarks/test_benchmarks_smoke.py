@@ -34,6 +34,7 @@ def rows(page: str, title: str) -> dict[str, list[str]]:
     return {first: rest for first, *rest in cells}
 
 
+@pytest.mark.slow
 def test_what_the_page_says(page: str) -> None:
     """One test, so that the page is made once."""
     _every_own_part_is_measured(page)

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_the_cost_of_a_turn_is_measured_and_split() -> None:
     command = [sys.executable, "-m", "benchmarks.turns", "--files", "5", "--turns", "8"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
