@@ -7,6 +7,14 @@ from pathlib import Path
 import pytest
 from repair_kit import Bench, open_bench
 
+from codepilot.repair.python.inside import behaviour
+
+
+@pytest.fixture(autouse=True)
+def untimed_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls made in the test process have no CPU limit: only a worker handles SIGPROF, which ends other processes."""
+    monkeypatch.setattr(behaviour, "CALL_SEC", 0.0)  # which starts no timer
+
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Bench]]:
