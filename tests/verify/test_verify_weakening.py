@@ -77,6 +77,30 @@ class TestTwo:
             "replaces unittest's own",
         ),
         ("LIMIT = 0.1\n", "LIMIT = 0.1\n\ndef load_tests(a, b, c):\n    return Suite()\n", "`load_tests` is new"),
+        (
+            "    for n in wide:\n",
+            "    for n in wide:\n        if n:\n            continue\n",
+            "only reached unless `n`",
+        ),
+        ("\nclass TestTwo:", "\nclose: object = print\n\nclass TestTwo:", "close is bound again"),
+        ("\nclass TestTwo:", "\nfrom shop import close\n\nclass TestTwo:", "close is bound again"),
+        ("\nclass TestTwo:", "\nfor close in [print]:\n    pass\n\nclass TestTwo:", "close is bound again"),
+        ("\nclass TestTwo:", "\nCASES = [(5, 6)]\n\nclass TestTwo:", "CASES is bound again"),
+        ("\nclass TestTwo:", "\n@overload\ndef close(a, b): ...\n\nclass TestTwo:", "close is bound again"),
+        ("class TestTwo:\n", "class TestTwo:\n    test_two = None\n", "TestTwo.test_two is bound again"),
+        (
+            "self.assertEqual(g(numbers, 5), 7)\n",
+            "g(numbers, 5)\nTestTwo.test_two = print\n",
+            "TestTwo.test_two is bound",
+        ),
+        (
+            "        self.assertEqual(g(numbers, 5), 7)\n",
+            "        g(numbers, 5)\n\n    def test_b(self):\n        numbers = [7]\n"
+            "        self.assertEqual(g(numbers, 5), 7)\n",
+            "no longer has",
+        ),
+        ("assertRaises(ValueError)", "assertRaises((ValueError, KeyError))", "no longer has"),
+        ("for n in wide", "for n in []", "for each of `[]`"),
     ],
 )
 def test_what_checks_less_is_named(old: str, new: str, why: str) -> None:
@@ -100,6 +124,19 @@ def test_what_checks_less_is_named(old: str, new: str, why: str) -> None:
         ("\nclass TestTwo:", "\nclass TestNear:\n    def assertEqual(self, a, b):\n        pass\n\nclass TestTwo:"),
         ("\nclass TestTwo:", "\nCASES += [(5, 6)]\nMORE = CASES\n\nclass TestTwo:"),
         ("[(1, 2), (3, 4)]", "[\n    (1, 2),\n    (3, 4),\n]"),
+        ("assertRaises(ValueError)", "assertRaisesRegex(ValueError, 'no numbers')"),
+        ("assertEqual(g(numbers, 5), 7)", "assertEqual(g(numbers, 5), 7, msg='five')"),
+        (
+            "    def test_two(self):\n",
+            "    def test_two(self):\n        if NEW:\n            def made():\n                return 1\n",
+        ),
+        ("\nclass TestTwo:", "\n@f.register\ndef _(x):\n    return x\n\nclass TestTwo:"),
+        ("def close(a, b):", "@overload\ndef close(a: int, b: int): ...\n\ndef close(a, b):"),
+        (
+            "        self.assertEqual(g(numbers, 5), 7)\n",
+            "        for size in (1, 2):\n            with self.subTest(size=size):\n"
+            "                self.assertEqual(g(numbers, 5), 7)\n",
+        ),
     ],
 )
 def test_what_adds_or_explains_takes_nothing(old: str, new: str) -> None:
@@ -136,3 +173,32 @@ def test_what_a_script_checks_no_more_is_named(old: str, new: str, why: str) -> 
     assert SCRIPT.count(old) == 1
     found = lost_lines(SCRIPT.encode(), SCRIPT.replace(old, new).encode())
     assert (len(found) == 1 and why in found[0]) if why else found == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            "ROWS = [1]\n\n@each(ROWS)\ndef test_a(row):\n    assert f(row)\n",
+            "ROWS = [1]\n\n@each(ROWS)\ndef test_a(row):\n    assert f(row)\n\n"
+            "ROWS = [2]\n\n@each(ROWS)\ndef test_b(row):\n    assert g(row)\n",
+        ),
+        (
+            "def test_a():\n    assert f(1) == 2\n    assert f(2) == 3\n",
+            "def test_a():\n    assert f(1) == 2\n\ndef test_b():\n    assert f(2) == 3\n",
+        ),
+        ("def rows():\n    return 1\n", "def rows():\n    raise StopIteration\n    yield\n"),
+        ("def test_a():\n    x = u'a'\n    assert f(x)\n", "def test_a():\n    x = 'a'\n    assert f(x)\n"),
+        (
+            "def test_a():\n    with pytest.raises(ValueError):\n        f()\n",
+            "def test_a():\n    with pytest.raises(ValueError, match='x'):\n        f()\n",
+        ),
+        (
+            "class T:\n    def test_a(self):\n        self.assertEquals(f(), 1)\n",
+            "class T:\n    def test_a(self):\n        self.assertEqual(f(), 1)\n",
+        ),
+    ],
+)
+def test_what_real_fixes_do_with_tests_is_no_loss(before: str, after: str) -> None:
+    assert weakenings(before.encode(), after.encode()) == []
+    assert weakenings(before.encode(), before.encode()) == []

@@ -155,15 +155,16 @@ def _is_fixture(function: _Function) -> bool:
 
 def _test_functions(tree: ast.Module) -> dict[str, _Function]:
     """The test functions of a module by qualified name; a later definition replaces an earlier one, as at run time."""
-    return {name: node for name, node in _functions(tree.body, "") if node.name.startswith("test")}
+    return {name: node for name, node in functions(tree.body, "") if node.name.startswith("test")}
 
 
-def _functions(body: Sequence[ast.stmt], prefix: str) -> Iterator[tuple[str, _Function]]:
+def functions(body: Sequence[ast.stmt], prefix: str = "") -> Iterator[tuple[str, _Function]]:
+    """The functions of a block and of its classes by qualified name."""
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield prefix + node.name, node
         elif isinstance(node, ast.ClassDef):
-            yield from _functions(node.body, f"{prefix}{node.name}.")
+            yield from functions(node.body, f"{prefix}{node.name}.")
 
 
 def _is_empty(function: _Function) -> bool:

@@ -6,12 +6,12 @@ Source is parsed and compared, function by function; nothing is run.
 from __future__ import annotations
 
 import ast
-import unittest
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from codepilot.verify import testcode
+from codepilot.verify.replaced import difference, first_line, replaced
 
 MAX_SHOWN = 100
 _SWALLOWED = frozenset({"AssertionError", "Exception", "BaseException"})
@@ -30,25 +30,96 @@ def weakenings(before: bytes, after: bytes) -> list[str]:
     old, new = testcode.parsed(before), testcode.parsed(after)
     if old is None or new is None:
         return []
+    for node in (one for tree in (old, new) for one in ast.walk(tree) if isinstance(one, ast.Constant)):
+        node.kind = None  # u"" says no more than ""
     try:
-        return list(dict.fromkeys([*_lost_checks(old, new), *_lost_data(old, new), *_replaced(old, new)]))
+        return list(dict.fromkeys([*_lost_checks(old, new), *_lost_data(old, new), *replaced(old, new)]))
     except RecursionError:
         return ["it is nested too deeply to be compared"]
 
 
 def _lost_checks(old: ast.Module, new: ast.Module) -> Iterator[str]:
-    now = dict(_functions(new.body, ""))  # a later definition of the same name replaces an earlier one
-    for name, function in dict(_functions(old.body, "")).items():
+    now = dict(testcode.functions(new.body))  # a later definition of the same name replaces an earlier one
+    known = dict(testcode.functions(old.body))
+    added = {name: node for name, node in now.items() if name not in known and node.name.startswith("test")}
+    for name, function in known.items():
         if name not in now:
             if not function.name.startswith("test") and _checks(function):
                 yield f"{name}, which asserts, was removed"
             continue
         before, after = _checks(function), _checks(now[name])
         sources = Counter(one.source for one in before) - Counter(one.source for one in after)
+        fresh = Counter(one.source for one in after) - Counter(one.source for one in before)
+        near = [node for other, node in added.items() if other.rpartition(".")[0] == name.rpartition(".")[0]]
+        sources = Counter(
+            {
+                source: times
+                for source, times in _taken_over(sources, [*fresh.elements()]).items()
+                if not any(_moved(source, function, node) for node in near)
+            }
+        )
         yield from (f"{name} no longer has `{source[:MAX_SHOWN]}`" for source in sources)
         for one in Counter(before) - Counter(after):
-            if one.source not in sources and (fresh := _new_guards(one, after)):
-                yield f"{name}: `{one.source[:MAX_SHOWN]}` is now {fresh}"
+            if one.source not in sources and (guards := _new_guards(one, after)):
+                yield f"{name}: `{one.source[:MAX_SHOWN]}` is now {guards}"
+
+
+def _taken_over(lost: Counter[str], fresh: list[str]) -> Counter[str]:
+    """The lost assertions for which no stricter one of the same came."""
+    left: Counter[str] = Counter()
+    for source in lost.elements():
+        stricter = next((one for one in fresh if _is_stricter(source, one)), None)
+        if stricter is None:
+            left[source] += 1
+        else:
+            fresh.remove(stricter)
+    return left
+
+
+def _moved(source: str, function: _Function, test: _Function) -> bool:
+    """True if an assertion that depends on no local name is now in a test of its own."""
+    if test.decorator_list or Checked(source, ()) not in _checks(test):
+        return False
+    names = {one.id for one in ast.walk(ast.parse(source)) if isinstance(one, ast.Name)} - {"self"}
+    return not names & (_locals(function) | _locals(test))
+
+
+def _locals(function: _Function) -> set[str]:
+    """The names that a function binds."""
+    found = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            found.add(node.id)
+        elif isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, ast.ImportFrom | ast.Import):
+            found |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            found.add(node.name)
+    return found - {"self"}
+
+
+def _is_stricter(source: str, other: str) -> bool:
+    """True if the other one expects the same error, and more of it: its message, or fewer kinds of it."""
+    old, new = (ast.parse(one, mode="eval").body if not one.startswith("assert ") else None for one in (source, other))
+    if not isinstance(old, ast.Call) or not isinstance(new, ast.Call) or not old.args or not new.args:
+        return False
+    name, now = (ast.unparse(one.func) for one in (old, new))
+    rest = [ast.unparse(one) for one in (*old.args[1:], *old.keywords)]
+    more = [ast.unparse(one) for one in (*new.args[1:], *new.keywords)]
+    extra = [one for one in more if one not in rest]
+    if not name.endswith(("raises", "warns", "assertRaises", "assertWarns")) or not set(rest) <= set(more):
+        return False
+    if not _kinds(new.args[0]) <= _kinds(old.args[0]):
+        return False
+    if now == f"{name}Regex":
+        return not rest and len(extra) == 1
+    return now == name and all(one.startswith("match=") for one in extra)
+
+
+def _kinds(errors: ast.expr) -> set[str]:
+    elements = errors.elts if isinstance(errors, ast.Tuple) and errors.elts else [errors]
+    return {ast.unparse(one) for one in elements}
 
 
 def _new_guards(one: Checked, after: Sequence[Checked]) -> str:
@@ -79,8 +150,23 @@ def _walk(body: Sequence[ast.stmt], guards: tuple[str, ...], found: list[Checked
             _walk(block, (*inner, *guard), found)
         if isinstance(node, ast.Return | ast.Raise | ast.Break | ast.Continue):
             guards = (*guards, "after the test has ended")
-        elif isinstance(node, ast.If) and any(isinstance(one, ast.Return) for one in ast.walk(node)):
+        elif isinstance(node, ast.If) and _leaves([node]):
             guards = (*guards, f"only reached unless `{ast.unparse(node.test)}`")
+
+
+def _leaves(body: Sequence[ast.stmt], *, in_loop: bool = False) -> bool:
+    """True if a block may end its function, or the round of the loop around it."""
+    for node in body:
+        if isinstance(node, ast.Return) or (isinstance(node, ast.Break | ast.Continue) and not in_loop):
+            return True
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        inner = in_loop or isinstance(node, ast.For | ast.AsyncFor | ast.While)
+        blocks = [getattr(node, name, []) for name in ("body", "orelse", "finalbody")]
+        blocks += [one.body for one in (*getattr(node, "handlers", ()), *getattr(node, "cases", ()))]
+        if any(_leaves(block, in_loop=inner) for block in blocks):
+            return True
+    return False
 
 
 def _split(node: ast.stmt) -> tuple[list[ast.AST], list[tuple[list[ast.stmt], tuple[str, ...]]]]:
@@ -92,7 +178,7 @@ def _split(node: ast.stmt) -> tuple[list[ast.AST], list[tuple[list[ast.stmt], tu
             (node.orelse, (f"only checked unless `{test}`",)),
         ]
     if isinstance(node, ast.For | ast.AsyncFor):
-        each = (f"checked for each of `{ast.unparse(node.iter)}`",)
+        each = () if _is_never_empty(node.iter) else (f"checked for each of `{ast.unparse(node.iter)}`",)
         return [node.iter], [(node.body, each), (node.orelse, ())]
     if isinstance(node, ast.While):
         return [node.test], [(node.body, (f"only checked while `{ast.unparse(node.test)}`",)), (node.orelse, ())]
@@ -109,6 +195,17 @@ def _split(node: ast.stmt) -> tuple[list[ast.AST], list[tuple[list[ast.stmt], tu
             (case.body, (f"only checked in case `{ast.unparse(case.pattern)}`",)) for case in node.cases
         ]
     return [node], []
+
+
+def _is_never_empty(rows: ast.expr) -> bool:
+    """True for the rows of a loop that are written out, or a range up to a number."""
+    if isinstance(rows, ast.List | ast.Tuple | ast.Set):
+        return any(not isinstance(one, ast.Starred) for one in rows.elts)
+    named = rows.func.id if isinstance(rows, ast.Call) and isinstance(rows.func, ast.Name) else ""
+    given = rows.args if isinstance(rows, ast.Call) else []
+    if named == "range" and len(given) == 1 and isinstance(given[0], ast.Constant):
+        return isinstance(given[0].value, int) and given[0].value > 0
+    return named == "enumerate" and bool(given) and _is_never_empty(given[0])
 
 
 def _guard(node: ast.stmt) -> tuple[str, ...]:
@@ -135,80 +232,26 @@ def _asserted(nodes: Sequence[ast.AST]) -> Iterator[str]:
         elif isinstance(node, ast.Call):
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             if testcode.EXPECTING.match(name):
-                yield ast.unparse(node)
+                yield _asserted_call(node)
 
 
-def _functions(body: Sequence[ast.stmt], prefix: str) -> Iterator[tuple[str, _Function]]:
-    for node in body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield prefix + node.name, node
-        elif isinstance(node, ast.ClassDef):
-            yield from _functions(node.body, f"{prefix}{node.name}.")
+_RENAMED = {
+    "assertEquals": "assertEqual",
+    "assertNotEquals": "assertNotEqual",
+    "assertAlmostEquals": "assertAlmostEqual",
+    "assertItemsEqual": "assertCountEqual",
+    "assertRegexpMatches": "assertRegex",
+    "assertRaisesRegexp": "assertRaisesRegex",
+    "assert_": "assertTrue",
+}
 
 
-# The functions that check -----------------------------------------------------------------------------
-
-_OF_UNITTEST = frozenset(name for name in dir(unittest.TestCase) if name.startswith("assert"))
-_OF_PYTEST = frozenset({"raises", "warns", "fail", "approx", "deprecated_call"})
-
-
-def _replaced(old: ast.Module, new: ast.Module) -> Iterator[str]:
-    """Functions that check and are bound to something else now, and a loader that leaves out what it is given."""
-    for node in _difference(_every(new), _every(old)):
-        targets = node.targets if isinstance(node, ast.Assign) else []
-        names = [one.attr for one in targets if isinstance(one, ast.Attribute)]
-        names += [name for call in ast.walk(node) if isinstance(call, ast.Call) for name in _patched(call)]
-        checking = _OF_UNITTEST | (_OF_PYTEST if "pytest" in ast.unparse(node) else frozenset())
-        yield from (f"`{name}` is replaced by `{_line(node)}`" for name in names if name in checking)
-    bound, again = _bindings(old), _bindings(new)
-    yield from (f"{name} is bound again" for name in bound if again[name] > bound[name])
-    before, after = dict(_functions(old.body, "")), dict(_functions(new.body, ""))
-    classes = {node.name for node in old.body if isinstance(node, ast.ClassDef)}
-    for name, function in after.items():
-        owner = name.rpartition(".")[0]
-        if (unreached := _unreached(function)) and name in before and not _unreached(before[name]):
-            yield f"{name} ends before `{unreached}`"
-        if name.startswith("pytest_") and name not in before:
-            yield f"`{name}` is a new hook of pytest"
-        if name not in before and owner in classes and function.name in _OF_UNITTEST:
-            yield f"`{name}` replaces unittest's own"
-        if name == "load_tests" and name not in before and not _uses_given_tests(function):
-            yield "`load_tests` is new and leaves out the tests of the file"
-
-
-def _unreached(function: _Function) -> str:
-    """The first statement after an unconditional end of a function; empty if there is none."""
-    pairs = zip(function.body, function.body[1:], strict=False)
-    return next((_line(after) for node, after in pairs if isinstance(node, ast.Return | ast.Raise)), "")
-
-
-def _bindings(tree: ast.Module) -> Counter[str]:
-    """How often a file defines or assigns each of its own names."""
-    found: list[str] = []
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.append(node.name)
-        elif isinstance(node, ast.Assign):
-            found += [one.id for one in node.targets if isinstance(one, ast.Name) and one.id != "_"]
-    return Counter(found)
-
-
-def _every(tree: ast.Module) -> list[ast.stmt]:
-    """All statements without blocks of their own."""
-    return [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and not hasattr(node, "body")]
-
-
-def _patched(call: ast.Call) -> Iterator[str]:
-    """The attributes that a call of setattr or of a patcher replaces."""
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    if name in ("setattr", "object", "patch", "__setattr__"):
-        texts = (one.value for one in call.args if isinstance(one, ast.Constant))
-        yield from (text.rpartition(".")[2] for text in texts if isinstance(text, str))
-
-
-def _uses_given_tests(function: _Function) -> bool:
-    given = {one.arg for one in function.args.args[1:2]}
-    return any(isinstance(node, ast.Name) and node.id in given for node in ast.walk(function))
+def _asserted_call(call: ast.Call) -> str:
+    """A call that asserts, by the present name of unittest's method and without its message."""
+    function = call.func
+    if isinstance(function, ast.Attribute) and function.attr in _RENAMED:
+        function = ast.Attribute(function.value, _RENAMED[function.attr], function.ctx)
+    return ast.unparse(ast.Call(function, call.args, [one for one in call.keywords if one.arg != "msg"]))
 
 
 # The data of tests ----------------------------------------------------------------------------------
@@ -221,7 +264,7 @@ def _lost_data(old: ast.Module, new: ast.Module) -> Iterator[str]:
         if name not in now:
             continue
         before, after = _statements(scope), _statements(now[name])
-        gone, fresh = _difference(before, after), _difference(after, before)
+        gone, fresh = difference(before, after), difference(after, before)
         for node in gone:
             where = f"{name}: " if name else ""
             alike = [other for other in fresh if _masked(other) == _masked(node)]
@@ -230,7 +273,7 @@ def _lost_data(old: ast.Module, new: ast.Module) -> Iterator[str]:
                 fresh.remove(grown[0])
             elif alike:
                 fresh.remove(alike[0])
-                yield f"{where}`{_line(node)}` became `{_line(alike[0])}`"
+                yield f"{where}`{first_line(node)}` became `{first_line(alike[0])}`"
             elif (shrunk := _shrinks(node, fresh)) is not None:
                 yield f"{where}{shrunk}"
 
@@ -264,17 +307,6 @@ def _statements(body: Sequence[ast.stmt]) -> list[ast.stmt]:
 
 def _is_text(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-
-
-def _difference(one: Sequence[ast.stmt], other: Sequence[ast.stmt]) -> list[ast.stmt]:
-    known = Counter(ast.dump(node) for node in other)
-    left = []
-    for node in one:
-        if known[ast.dump(node)] > 0:
-            known[ast.dump(node)] -= 1
-        else:
-            left.append(node)
-    return left
 
 
 class _Masking(ast.NodeTransformer):
@@ -329,7 +361,3 @@ def _target(node: ast.stmt) -> str | None:
     if not isinstance(node, ast.Assign | ast.AnnAssign):
         return None
     return ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target)
-
-
-def _line(node: ast.stmt) -> str:
-    return ast.unparse(node).split("\n")[0][:MAX_SHOWN]
