@@ -16,6 +16,8 @@ import pytest
 
 from codepilot.core.events import Usage
 from codepilot.models.gateway import CallRefused, Dialect
+from codepilot.models.gateway.requests import examine
+from codepilot.models.gateway.routes import route
 from codepilot.models.gateway.server import MOST_BODY, Gateway
 from codepilot.models.gateway.upstream import Upstream
 from codepilot.telemetry.redact import Redactor
@@ -269,15 +271,27 @@ def test_the_provider_does_nothing_elsewhere_for_a_program_inside(api: str, more
 def test_tools_that_the_provider_would_run_are_left_out() -> None:
     own = {"name": "Bash", "input_schema": {"type": "object", "properties": {"url": {"default": "https://x"}}}}
     tools = [own, {"type": "web_search_20250305", "name": "web_search"}, {"type": "bash_20250124", "name": "bash"}]
-    inside = [{"type": "mcp", "server_url": "https://x"}, {"type": "function", "name": "f"}]
-    asked = [
-        {**body_of("messages"), "tools": tools},
-        {**body_of("responses"), "tools": inside, "service_tier": "priority"},
+    inside = [
+        {"type": "mcp", "server_url": "https://x"},
+        {"type": "shell", "environment": {"type": "container_auto"}},
+        {"type": "function", "name": "f"},
     ]
-    with ModelServer([Call("Bash", {"command": "true"}), "done"]) as server, opened(server) as (_, client):
-        for api, body in zip(("messages", "responses"), asked, strict=True):
+    fetching = [
+        {"urlContext": {}},
+        {"google_search": {}},
+        {"functionDeclarations": [{"name": "f"}], "codeExecution": {}},
+    ]
+    asked = {
+        "messages": {**body_of("messages"), "tools": tools},
+        "responses": {**body_of("responses"), "tools": inside, "service_tier": "priority"},
+        "gemini": {**body_of("gemini"), "tools": fetching},
+    }
+    answers = [Call("Bash", {"command": "true"}), "done", "done"]
+    with ModelServer(answers) as server, opened(server) as (_, client):
+        for api, body in asked.items():
             assert client.post(PATHS[api], json=body).status_code == 200
-    first, second = server.requests
+    first, second, third = server.requests
+    assert third.body["tools"] == [{"functionDeclarations": [{"name": "f"}]}]
     assert [tool["name"] for tool in first.body["tools"]] == ["Bash", "bash"]
     assert second.body["tools"] == [{"type": "function", "name": "f"}]
     assert "service_tier" not in second.body
@@ -303,9 +317,17 @@ def test_a_model_named_twice_is_the_one_that_is_charged() -> None:
 def test_a_request_without_a_sound_body_is_refused(request_text: str) -> None:
     with ModelServer([]) as server, opened(server) as (gateway, _), socket.socket(socket.AF_UNIX) as plain:
         plain.connect(str(gateway.socket))
-        plain.sendall(request_text.replace("{token}", gateway.token).encode())
-        assert plain.recv(65536).startswith(b"HTTP/1.1 4")
+        plain.sendall(request_text.replace("\r\n", f"\r\nx-api-key: {gateway.token}\r\n", 1).encode())
+        assert plain.recv(65536).startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 413 "))
     assert not server.requests
+
+
+def test_a_body_of_more_parts_than_memory_is_refused_before_it_is_read() -> None:
+    """A list of empty lists takes twenty times its size, and minutes."""
+    asked = route("POST", PATHS["messages"], {})
+    assert asked is not None
+    with pytest.raises(CallRefused, match="too many parts"):
+        examine(asked, b'{"model": "m", "messages": [' + b"[]," * 400_000 + b"[]]}")
 
 
 def test_requests_packed_by_gzip_are_read_and_bombs_are_not() -> None:

@@ -16,6 +16,7 @@ from codepilot.core.events import Usage
 from codepilot.models.gateway.meter import CallRefused
 from codepilot.models.gateway.routes import Route
 from codepilot.models.prices import BYTES_PER_TOKEN
+from codepilot.sandbox import ProtocolError, parse_object
 
 OUTPUT_RESERVE = 8_192
 """The output tokens that a call is charged before it replies, at most. A reply that grows beyond is metered on."""
@@ -43,11 +44,9 @@ class Examined:
 def examine(route: Route, raw: bytes) -> Examined:
     """The call as it is sent. Raises `CallRefused` for one that is none of this API, or that asks for more than it."""
     try:
-        body = json.loads(raw)
-    except (ValueError, RecursionError):
-        raise CallRefused("The body is not JSON.") from None
-    if not isinstance(body, dict):
-        raise CallRefused("The body is not a JSON object.")
+        body = parse_object(raw)
+    except ProtocolError as error:
+        raise CallRefused(f"The body cannot be read: {error}.") from None
     model = route.model or body.get("model")
     if not isinstance(model, str) or not 0 < len(model) <= MOST_MODEL_NAME:
         raise CallRefused("The body names no model.")
@@ -90,10 +89,15 @@ def _own(tool: Any) -> Any:
     for name in ("functionDeclarations", "function_declarations"):
         if name in tool:
             return {name: tool[name]}
-    kind = str(tool.get("type") or "custom")
+    if "type" not in tool:
+        return tool if "input_schema" in tool else None  # Anthropic's own form; Gemini's search has none either
+    kind = str(tool["type"] or "custom")
     if kind == "namespace" and isinstance(tool.get("tools"), list):
         inner = [one for one in map(_own, tool["tools"]) if one is not None]
         return {**tool, "tools": inner}
+    place = tool.get("environment")
+    if place is not None and not (isinstance(place, dict) and place.get("type") == "local"):
+        return None
     return tool if kind in _LOCAL_TOOLS or kind.startswith(_LOCAL_PREFIXES) else None
 
 

@@ -179,11 +179,12 @@ class _Handler(BaseHTTPRequestHandler):
         most = MOST_BODY if chunked else int(size)
         if most > MOST_BODY:
             raise Refused("size", f"The request is longer than {MOST_BODY} bytes.")
-        with self.server.gateway.room.take(most):
+        packing = sent.get("content-encoding", "identity").lower()
+        with self.server.gateway.room.take(most if packing == "identity" else MOST_BODY):
             body = self._chunks() if chunked else self.rfile.read(most)
             if not chunked and len(body) < most:
                 raise ConnectionResetError
-            yield _unpacked(body, sent.get("content-encoding", "identity").lower())
+            yield _unpacked(body, packing)
 
     def _chunks(self) -> bytes:
         body = bytearray()
