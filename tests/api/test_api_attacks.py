@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import logging
 import re
 import socket
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
@@ -300,6 +303,47 @@ def test_paths_lead_nowhere(site: Site, checkout: Path, part: str) -> None:
         f"/v1/runs/{run_id}/diff?path={part}",
     ):
         assert site.client.get(path, headers=headers).status_code == 404
+
+
+@pytest.mark.parametrize("place", ['[Infinity,"x"]', '[1,"\\ud800"]', '[1,"\\u0000"]', "[[1],2]"])
+def test_a_cursor_of_nobody_is_refused(site: Site, place: str) -> None:
+    cursor = base64.urlsafe_b64encode(place.encode()).decode().rstrip("=")
+    assert site.client.get(f"/v1/runs?cursor={cursor}", headers=site.as_()).status_code == 404
+    assert site.client.get(f"/runs?before={cursor}", headers=site.as_()).status_code == 404
+
+
+def test_odd_fields_of_forms_are_refused(site: Site, checkout: Path) -> None:
+    run_id, headers = site.submit(checkout).json()["runId"], site.browser()
+    for fields in ({"run": "x" * 300, "onto": "b"}, {"run": "", "onto": "b"}):
+        assert site.client.post("/landing", data=fields, headers=headers).status_code == 422
+    assert site.client.post("/new", data={"repo": "x" * 5000}, headers=headers).status_code == 422
+    assert site.client.post(f"/runs/{run_id}/fork", data={"at": "9" * 5000}, headers=headers).status_code == 303
+
+
+def test_a_run_that_cannot_be_read_ends_no_other_stream(site: Site, checkout: Path) -> None:
+    damaged, other = (site.submit(checkout).json()["runId"] for _ in range(2))
+    last = site.pilot.run(other).last_seq
+
+    async def watch() -> bytes:
+        runs = live.LiveRuns(site.pilot, 9)
+        streams = [runs.run_events(run_id, last) for run_id in (damaged, other)]
+        for stream in streams:
+            await anext(stream)
+        while any(channel.base is None for channel in runs._channels.values()):
+            await asyncio.sleep(0.01)
+        with sqlite3.connect(site.pilot.settings.home.path / "codepilot.db") as database:
+            database.execute(
+                "INSERT INTO events VALUES (?, ?, 1, 'nonsense', NULL, 1, '{}', '[]')", [damaged, last + 1]
+            )
+            database.execute("UPDATE runs SET last_seq = last_seq + 1 WHERE run_id = ?", [damaged])
+        site.pilot.pause(other, by="ann")
+        found = await asyncio.wait_for(anext(streams[1]), live.HEARTBEAT_SEC)
+        runs.close()
+        for stream in streams:
+            await stream.aclose()
+        return found
+
+    assert asyncio.run(watch()).startswith(f"id: {last + 1}".encode())
 
 
 INSIDE = [

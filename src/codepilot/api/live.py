@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from codepilot.api.problems import too_many
 from codepilot.api.shapes import ChangeOut, event_json
 from codepilot.core.events import TERMINAL, Event
-from codepilot.core.failures import CodePilotError
+from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.telemetry import METRICS, LogLines, now_us
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ class LiveRuns:
             board = channels.pop(_BOARD, None)
             try:
                 for change in self._pilot.changes(list(channels)) if channels else ():
-                    self._advance(channels[change.run_id], change)
+                    self._advance_readable(channels[change.run_id], change)
                 if board is not None:
                     found = [
                         one
@@ -243,6 +243,16 @@ class LiveRuns:
 
     def _idle(self, seconds: float) -> None:
         threading.Event().wait(seconds)
+
+    def _advance_readable(self, channel: _Channel, change: RunChange) -> None:
+        """A run whose events cannot be read ends nobody else's stream."""
+        try:
+            self._advance(channel, change)
+        except CodePilotError as error:
+            if error.kind is FailureKind.STORE_UNAVAILABLE:
+                raise
+            _log.warning("the events of %s cannot be read: %s", change.run_id, error)
+            channel.seen = change.last_seq
 
     def _advance(self, channel: _Channel, change: RunChange) -> None:
         if channel.seen is None:

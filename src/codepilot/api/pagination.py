@@ -24,9 +24,9 @@ def place_of(cursor: str) -> tuple[int, str]:
     try:
         created, run_id = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
         place = (int(created), str(run_id))
-        if not 0 <= place[0] < 1 << 62:
+        if not 0 <= place[0] < 1 << 62 or not place[1].isascii() or not place[1].isprintable():
             raise ValueError(cursor)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise Refused(404, "The cursor is not one of this list.", "Leave it out for the first page.") from error
     return place
 

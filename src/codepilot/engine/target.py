@@ -33,8 +33,8 @@ def understand(named: str, tests: tuple[str, ...]) -> Place:
         return Place(None, tests=tests)
     here = Path(named).expanduser()
     file = Path(named.partition("::")[0]).expanduser()
-    if not here.exists():
-        if "::" in named and file.exists():
+    if not _is_there(here):
+        if "::" in named and _is_there(file):
             tests, here = (_absolute(named, Path.cwd()), *tests), file
         elif _TEST_NAME.fullmatch(named):
             tests, here = (named, *tests), Path()
@@ -79,9 +79,14 @@ def _from_top(test: str, bases: tuple[Path, ...], root: Path) -> str:
         return test
     for base in bases:
         place = Path(os.path.normpath(base / file)).resolve()
-        if place.exists() and (place == root or root in place.parents):
+        if _is_there(place) and (place == root or root in place.parents):
             return _relative(place, root) + mark + rest
     return test
+
+
+def _is_there(path: Path) -> bool:
+    """False also for a path that the system does not look up, for example one that is too long."""
+    return os.path.exists(path)  # noqa: PTH110 - `Path.exists` raises then
 
 
 def _absolute(test: str, base: Path) -> str:

@@ -9,6 +9,7 @@ from markupsafe import Markup
 from codepilot.core.plan import NodeStatus
 from codepilot.telemetry import PlanPart
 from codepilot.views.steps import Tone
+from codepilot.views.text import visible
 
 WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 216, 48, 48, 14, 4
 MOST_TITLE = 26
@@ -56,9 +57,9 @@ def _box(part: PlanPart, x: int, y: int, clean: Callable[[str], str], links: boo
         '<text x="{}" y="{}">{}</text><text class="note" x="{}" y="{}">{}</text></g>'
     ).format(
         _TONES.get(part.status, "soft"),
-        clean(f"{part.id}: {part.title}"),
+        visible(clean(f"{part.id}: {part.title}")),
         *(x, y, WIDTH, HEIGHT),
-        *(x + 10, y + 20, _short(clean(part.title))),
+        *(x + 10, y + 20, _short(visible(clean(part.title)))),
         *(x + 10, y + 37, note),
     )
     if not links or part.child_run_id is None:

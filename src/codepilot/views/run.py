@@ -38,7 +38,7 @@ MAX_TESTS = 200
 
 MAX_TITLE = 160
 
-_MUTANTS = re.compile(r"(\d+) of (\d+) mutants")
+_MUTANTS = re.compile(r"\b(\d{1,4}) of (\d{1,4}) mutants")
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
+from pydantic import ValidationError
 
 from codepilot.api.access import Admin, FieldLists, Viewer, see_other
 from codepilot.api.pages.render import render
@@ -54,9 +55,10 @@ def landing(
 def send(request: Request, who: Admin, fields: FieldLists) -> Response:
     """Let the chosen changes wait for a branch."""
     runs, onto = fields.get("run", []), (fields.get("onto") or [""])[-1].strip()
-    if not runs or not onto:
-        raise Refused(422, "Choose a run and name a branch.", "Go back and do both.")
-    wanted = LandingIn(runs=tuple(runs[:100]), onto=onto[:200], accept_plausible="accept_plausible" in fields)
+    try:
+        wanted = LandingIn(runs=tuple(runs[:100]), onto=onto[:200], accept_plausible="accept_plausible" in fields)
+    except ValidationError as error:
+        raise Refused(422, "Choose a run and name a branch.", "Go back and do both.") from error
     found = queue(service_of(request), who, wanted)
     notice = f"{counted(len(found), 'change')} in the queue for {onto}."
     return see_other(f"/landing?notice={quote(notice[:280])}")

@@ -100,7 +100,7 @@ def control(request: Request, who: Operator, run_id: str, action: str, fields: F
             notice = "The run is being cancelled."
         case "fork":
             at = fields.get("at", "")
-            found = pilot.fork(found, int(at) if at.isdecimal() else None, by=who.name).run_id
+            found = pilot.fork(found, int(at) if at.isdecimal() and len(at) < 19 else None, by=who.name).run_id
             notice = "This run begins with the other one's events."
         case _:
             return Response(status_code=404)
