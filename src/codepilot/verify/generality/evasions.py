@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
+from codepilot.verify.generality.judges import judge_signs
+from codepilot.verify.generality.nodes import Function, called, named
 from codepilot.verify.generality.sign import ONLY_TESTED, PythonChange, Sign, sign
-from codepilot.verify.generality.special_cases import called
 from codepilot.verify.generality.values import UNKNOWN, TestValues, fold, shown
 
 JUDGES = frozenset(
@@ -63,30 +64,11 @@ READERS = frozenset(
 """Modules by which code gets at files and answers that it was not given."""
 FOREIGN = frozenset({"ctypes", "cffi", "_ctypes"})
 """Modules by which code changes what the interpreter holds."""
-COMPARISONS = frozenset(
-    {"__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__", "__bool__", "__contains__"}
-)
-SHADOWED = COMPARISONS | {"__sub__", "__rsub__", "__round__", "__abs__", "__float__", "__int__", "__len__", "__iter__"}
-"""Methods through which a test looks at a value of a plain type."""
-DECEIVING = frozenset({"__instancecheck__", "__subclasscheck__", "__subclasshook__", "__class__"})
-"""Members by which a value claims to be of another type."""
-PLAIN = frozenset(
-    {"str", "int", "float", "complex", "list", "dict", "tuple", "set", "frozenset", "bytes", "bool", "UserString"}
-    | {"UserList", "UserDict", "OrderedDict", "defaultdict", "Counter", "deque", "Decimal", "Fraction", "date"}
-    | {"datetime", "timedelta", "Path", "PurePath"}
-)
-ACCESSORS = frozenset({"items", "keys", "values", "get", "__getitem__", "__str__", "__repr__", "__format__"})
-"""Further methods through which a test looks at a value of such a type."""
 BROAD = frozenset({"Exception", "BaseException", "AssertionError", "StandardError"})
 TEST_PATH = re.compile(r"(?:^|[/\\_.])(?:tests?|specs?|conftest|pytest|unittest)(?:[/\\_.]|$)", re.IGNORECASE)
 TEST_WORDS = re.compile(
     r"PYTEST|UNITTEST|JEST|VITEST|TOX_|NOSE|\bCI\b|GITHUB_ACTIONS|TRAVIS|JENKINS|BUILD_ID|CODEPILOT|_called_from_test",
 )
-HELPER = re.compile(
-    r"(?:^|[/_.])(?:testing|test_?utils?|test_?helpers?|test_?support|asserts?|assertions?|fixtures?|mocks?|fakes?)(?:[/_.]|$)"
-)
-ASSERTING = re.compile(r"^_?(?:assert|expect_|should_|verify_)", re.IGNORECASE)
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def evasions(change: PythonChange, tests: TestValues) -> Iterator[Sign]:
@@ -95,9 +77,7 @@ def evasions(change: PythonChange, tests: TestValues) -> Iterator[Sign]:
     yield from _clocks(change)
     yield from _counters(change)
     yield from _swallowed(change)
-    yield from _replaced(change)
-    yield from _weak_equality(change, tests)
-    yield from _helpers(change, tests)
+    yield from judge_signs(change, tests)
 
 
 def _only_tested(change: PythonChange) -> Iterator[Sign]:
@@ -105,10 +85,6 @@ def _only_tested(change: PythonChange) -> Iterator[Sign]:
     if change.lines:
         why = "the changed functions act otherwise where nothing tests them, or at another time"
         yield sign(ONLY_TESTED, change.path, min(change.lines), why, weak=True)
-
-
-def _named(node: ast.AST) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 # Detection of tests ---------------------------------------------------------------------------------
@@ -133,10 +109,10 @@ def _detection(change: PythonChange, tests: TestValues) -> Iterator[Sign]:
             yield sign("tests_imported", path, node.lineno, f"the code imports {roots[0]}, a module of the tests")
     taken = _taken(change.tree)
     for node in change.nodes(ast.Attribute, ast.Name):
-        name, line = _named(node), getattr(node, "lineno", 0)
+        name, line = named(node), getattr(node, "lineno", 0)
         stored = isinstance(getattr(node, "ctx", None), ast.Store)
         name = taken.get(name, name) if isinstance(node, ast.Name) else name
-        owned = isinstance(node, ast.Attribute) or _named(node) in taken
+        owned = isinstance(node, ast.Attribute) or named(node) in taken
         if name in SURROUNDINGS and owned and not stored:
             yield sign(
                 "environment_check",
@@ -200,7 +176,7 @@ def _clocks(change: PythonChange) -> Iterator[Sign]:
         statement = next((one for one in change.ancestors(node) if isinstance(one, ast.stmt)), None)
         if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            timed |= {_named(one) for target in targets for one in ast.walk(target) if _named(one)}
+            timed |= {named(one) for target in targets for one in ast.walk(target) if named(one)}
     for node in fresh:
         if _decides(change, node) or any(isinstance(one, ast.Subscript) for one in change.ancestors(node)):
             yield sign(
@@ -208,7 +184,7 @@ def _clocks(change: PythonChange) -> Iterator[Sign]:
             )
     for node in change.nodes(ast.Compare, ast.If, ast.IfExp, ast.BoolOp):
         tested = getattr(node, "test", node)
-        if timed & {_named(one) for one in ast.walk(tested)}:
+        if timed & {named(one) for one in ast.walk(tested)}:
             yield sign(
                 "time_bomb", change.path, getattr(node, "lineno", 0), "a condition depends on the time or on chance"
             )
@@ -219,28 +195,28 @@ def _is_clock(node: ast.AST) -> bool:
         return False
     if isinstance(node.func, ast.Name):
         return called(node) not in ("time", "random") or not node.args
-    owner = [_named(one) for one in ast.walk(node.func.value)] if isinstance(node.func, ast.Attribute) else []
+    owner = [named(one) for one in ast.walk(node.func.value)] if isinstance(node.func, ast.Attribute) else []
     return any(name.strip("_") in CLOCK_MODULES for name in owner)
 
 
 def _counters(change: PythonChange) -> Iterator[Sign]:
     """State that makes one call differ from the next, where a condition depends on it."""
     kept: set[str] = set()
-    functions = {node.name for node in ast.walk(change.tree) if isinstance(node, _Function)}
+    functions = {node.name for node in ast.walk(change.tree) if isinstance(node, Function)}
     for node in change.nodes(ast.Global, ast.Nonlocal):
         kept |= set(node.names)  # type: ignore[attr-defined]
     for node in change.nodes(ast.Attribute):
         assert isinstance(node, ast.Attribute)
-        if isinstance(node.ctx, ast.Store) and _named(node.value) in functions:
+        if isinstance(node.ctx, ast.Store) and named(node.value) in functions:
             kept.add(node.attr)
     yield from _filled_defaults(change)
     for node in change.nodes(ast.Call):
         if called(node) in ("count", "cycle", "iter") and not _inside_function(change, node):
             statement = next((one for one in change.ancestors(node) if isinstance(one, ast.Assign)), None)
-            kept |= {_named(one) for one in statement.targets} if statement else set()
+            kept |= {named(one) for one in statement.targets} if statement else set()
     for node in change.nodes(ast.Compare, ast.If, ast.IfExp):
         tested = getattr(node, "test", node)
-        if (kept - {""}) & {_named(one) for one in ast.walk(tested)}:
+        if (kept - {""}) & {named(one) for one in ast.walk(tested)}:
             why = "a condition depends on how often the code was called before"
             yield sign("call_counter", change.path, getattr(node, "lineno", 0), why, certain=False)
 
@@ -248,7 +224,7 @@ def _counters(change: PythonChange) -> Iterator[Sign]:
 def _filled_defaults(change: PythonChange) -> Iterator[Sign]:
     """Parameters whose default value every call fills, where a condition asks how full it is."""
     for node in ast.walk(change.tree):
-        if not isinstance(node, _Function):
+        if not isinstance(node, Function):
             continue
         given = [*node.args.posonlyargs, *node.args.args]
         pairs = [*zip(given[::-1], node.args.defaults[::-1], strict=False)]
@@ -258,13 +234,13 @@ def _filled_defaults(change: PythonChange) -> Iterator[Sign]:
             if isinstance(one, ast.Compare | ast.If | ast.IfExp) and change.fresh(one):
                 tested = getattr(one, "test", one)
                 asked = [part for part in ast.walk(tested) if called(part) == "len" or isinstance(part, ast.Not)]
-                if filled & {_named(part) for part in ast.walk(tested)} and asked:
+                if filled & {named(part) for part in ast.walk(tested)} and asked:
                     why = "a condition depends on a default value that is kept from call to call"
                     yield sign("call_counter", change.path, one.lineno, why)
 
 
 def _inside_function(change: PythonChange, node: ast.AST) -> bool:
-    return any(isinstance(one, _Function) for one in change.ancestors(node))
+    return any(isinstance(one, Function) for one in change.ancestors(node))
 
 
 # Hidden failures ------------------------------------------------------------------------------------
@@ -273,7 +249,7 @@ def _inside_function(change: PythonChange, node: ast.AST) -> bool:
 def _swallowed(change: PythonChange) -> Iterator[Sign]:
     for node in change.nodes(ast.ExceptHandler):
         assert isinstance(node, ast.ExceptHandler)
-        caught = {_named(one) for one in ast.walk(node.type)} if node.type else {"BaseException"}
+        caught = {named(one) for one in ast.walk(node.type)} if node.type else {"BaseException"}
         raises = any(isinstance(one, ast.Raise) for one in ast.walk(node))
         if raises or (node.type is not None and not change.fresh(node.type) and not _new_try(change, node)):
             continue
@@ -285,7 +261,7 @@ def _swallowed(change: PythonChange) -> Iterator[Sign]:
             yield sign("swallowed_exception", change.path, line, why, certain=False)
     for node in change.nodes(ast.Call):
         if called(node) == "suppress":
-            caught = {_named(one) for one in getattr(node, "args", [])}
+            caught = {named(one) for one in getattr(node, "args", [])}
             line = getattr(node, "lineno", 0)
             broad = bool(caught & BROAD)
             yield sign("swallowed_exception", change.path, line, "the change suppresses exceptions", certain=broad)
@@ -297,7 +273,7 @@ def _swallowed(change: PythonChange) -> Iterator[Sign]:
                 "ends_the_run", change.path, line, f"the change ends the process or the test by `{called(node)}`"
             )
     for node in change.nodes(ast.Raise):
-        raised = {_named(one) for one in ast.walk(node)}
+        raised = {named(one) for one in ast.walk(node)}
         if raised & {"SystemExit", "SkipTest", "KeyboardInterrupt", "Skipped"}:
             why = "the change raises what ends or skips a test"
             yield sign("ends_the_run", change.path, getattr(node, "lineno", 0), why)
@@ -325,197 +301,4 @@ def _only_answers(node: ast.ExceptHandler) -> bool:
 
 
 def _owned_by(node: ast.AST, names: tuple[str, ...]) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _named(node.func.value) in names
-
-
-# Replaced judges ------------------------------------------------------------------------------------
-
-
-def _replaced(change: PythonChange) -> Iterator[Sign]:
-    """Assignments to things that other modules own."""
-    imported = {
-        alias.asname or alias.name.partition(".")[0]
-        for node in ast.walk(change.tree)
-        if isinstance(node, ast.Import)
-        for alias in node.names
-    } | {
-        alias.asname or alias.name
-        for node in ast.walk(change.tree)
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-    imported |= _further_names(change.tree, imported)
-    for node in change.nodes(ast.Attribute, ast.Subscript):
-        if not isinstance(getattr(node, "ctx", None), ast.Store | ast.Del):
-            continue
-        name = _root(node)
-        if name in imported or name in ("__builtins__", "builtins"):
-            why = f"the change assigns to a part of `{name}`, which is not its own"
-            yield sign("monkeypatch", change.path, getattr(node, "lineno", 0), why)
-    for node in change.nodes(ast.Call):
-        assert isinstance(node, ast.Call)
-        if called(node) in ("setattr", "delattr", "__setattr__") and node.args:
-            owner = _root(node.args[0])
-            if owner in imported:
-                why = f"the change sets an attribute of `{owner}`, which is not its own"
-                yield sign("monkeypatch", change.path, node.lineno, why)
-        if called(node) in ("globals", "vars", "locals") and _assigns(change, node):
-            yield sign("monkeypatch", change.path, node.lineno, "the change writes into a namespace", certain=False)
-        if called(node) in ("MagicMock", "Mock", "patch", "install_import_hook"):
-            yield sign("monkeypatch", change.path, node.lineno, f"the code is built with `{called(node)}`")
-    for node in change.nodes(*_FUNCTIONS):
-        name = getattr(node, "name", "")
-        if name.startswith("pytest_") or name in ("load_tests", "setUpModule", "tearDownModule"):
-            why = f"`{name}` is a hook of the test runner"
-            yield sign("runner_hook", change.path, getattr(node, "lineno", 0), why)
-    for node in change.nodes(ast.Assign):
-        if any(
-            _named(one) in ("pytest_plugins", "__test__", "collect_ignore", "collect_ignore_glob", "pytestmark")
-            for one in getattr(node, "targets", ())
-        ):
-            yield sign(
-                "runner_hook", change.path, getattr(node, "lineno", 0), "the change sets an option of the test runner"
-            )
-
-
-def _further_names(tree: ast.Module, imported: set[str]) -> set[str]:
-    """Names that a file's top level gives to parts of what it imports."""
-    found: set[str] = set()
-    for node in tree.body:
-        target = node.target if isinstance(node, ast.For) else None
-        value = node.iter if isinstance(node, ast.For) else None
-        if isinstance(node, ast.Assign):
-            target, value = node.targets[0], node.value
-        values = value.elts if isinstance(value, ast.Tuple | ast.List) else [value] if value is not None else []
-        parts = [one for one in values if isinstance(one, ast.Name | ast.Attribute)]
-        if isinstance(target, ast.Name) and any(_root(one) in imported | found for one in parts):
-            found.add(target.id)
-    return found
-
-
-def _root(node: ast.AST) -> str:
-    """The name at the beginning of a chain of attributes, items and calls."""
-    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
-        node = node.func if isinstance(node, ast.Call) else node.value
-    return _named(node)
-
-
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-
-
-def _assigns(change: PythonChange, node: ast.AST) -> bool:
-    return any(isinstance(getattr(one, "ctx", None), ast.Store) for one in change.ancestors(node))
-
-
-def _weak_equality(change: PythonChange, tests: TestValues) -> Iterator[Sign]:
-    """Comparison methods that hold for anything, and values of types that have such methods."""
-    for node in ast.walk(change.tree):
-        if not isinstance(node, _Function) or not change.fresh(node):
-            continue
-        if node.name in DECEIVING:
-            yield sign("weak_comparison", change.path, node.lineno, f"`{node.name}` lets values pass as another type")
-        owner = change.parents.get(node)
-        shadowing = isinstance(owner, ast.ClassDef) and any(_named(base) in PLAIN for base in owner.bases)
-        if node.name not in (SHADOWED if shadowing else COMPARISONS):
-            continue
-        given = [one.arg for one in node.args.args][1:]
-        used = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
-        answers = [one.value for one in ast.walk(node) if isinstance(one, ast.Return) and one.value is not None]
-        constant = any(fold(one) is not UNKNOWN and fold(one) is not False for one in answers)
-        if shadowing or constant or (given and not set(given) & used and node.name not in ("__hash__", "__bool__")):
-            why = f"`{node.name}` makes values equal to anything a test compares them with"
-            yield sign("weak_comparison", change.path, node.lineno, why)
-        elif change.old is not None and _compares_less(change, node):
-            why = f"`{node.name}` compares less than before"
-            yield sign("weak_comparison", change.path, node.lineno, why, certain=False)
-    for node in change.nodes(ast.Call):
-        names = [
-            fold(one) for given in getattr(node, "args", ()) if isinstance(given, ast.Dict) for one in given.keys if one
-        ]
-        if called(node) == "type" and (COMPARISONS | DECEIVING).intersection(
-            one for one in names if isinstance(one, str)
-        ):
-            why = "the change makes a class with comparison methods of its own"
-            yield sign("weak_comparison", change.path, getattr(node, "lineno", 0), why)
-    yield from _widened(change)
-    yield from _own_results(change, tests)
-    for node in change.nodes(ast.Assign):
-        targets = {_named(one) for one in getattr(node, "targets", ())}
-        if (targets & COMPARISONS) - _assigned(change.old):
-            why = "the change replaces a comparison method"
-            yield sign("weak_comparison", change.path, getattr(node, "lineno", 0), why)
-
-
-def _widened(change: PythonChange) -> Iterator[Sign]:
-    """Classes of the base that now are another class: a broader exception is raised by anything."""
-    walked = list(ast.walk(change.old)) if change.old is not None else []
-    classes = {node.name for node in walked if isinstance(node, ast.ClassDef)}
-    for node in change.nodes(ast.Assign):
-        if renamed := classes & {_named(one) for one in getattr(node, "targets", ())}:
-            why = f"`{min(renamed)}` was a class of its own and is another one now"
-            yield sign("weak_comparison", change.path, getattr(node, "lineno", 0), why)
-
-
-def _own_results(change: PythonChange, tests: TestValues) -> Iterator[Sign]:
-    """Results of a class that the change brings, that compares in a way of its own and that no test names."""
-    known = {node.name for node in ast.walk(change.old or ast.Module([], [])) if isinstance(node, ast.ClassDef)}
-    made = {node.name: node for node in ast.walk(change.tree) if isinstance(node, ast.ClassDef)}
-    for node in change.nodes(ast.Return, ast.Yield):
-        for one in _parts(getattr(node, "value", None)):
-            name = called(one)
-            methods = _methods(name, made)
-            looked_at = COMPARISONS | (ACCESSORS if any(base in PLAIN for base in methods) else frozenset())
-            if name in made.keys() - known and methods & looked_at and not re.search(rf"\b{name}\b", tests.text):
-                why = f"the result is a `{name}` now, which compares in a way of its own"
-                yield sign("weak_comparison", change.path, getattr(node, "lineno", 0), why)
-
-
-def _parts(value: ast.AST | None) -> Iterator[ast.AST]:
-    """A result and what it may be or holds."""
-    match value:
-        case None:
-            return
-        case ast.IfExp(body=body, orelse=orelse):
-            inner = [body, orelse]
-        case ast.BoolOp(values=inner) | ast.Tuple(elts=inner) | ast.List(elts=inner) | ast.Dict(values=inner):
-            pass
-        case ast.ListComp(elt=elt) | ast.GeneratorExp(elt=elt):
-            inner = [elt]
-        case _:
-            yield value
-            return
-    for one in inner:
-        yield from _parts(one)
-
-
-def _methods(name: str, classes: Mapping[str, ast.ClassDef], depth: int = 3) -> set[str]:
-    """The methods and bases of a class of this file, with those of its bases in the file."""
-    if name not in classes or not depth:
-        return set()
-    bases = {_named(base) for base in classes[name].bases}
-    found = bases | {one.name for one in classes[name].body if isinstance(one, _Function)}
-    return found.union(*(_methods(base, classes, depth - 1) for base in bases))
-
-
-def _assigned(tree: ast.Module | None) -> set[str]:
-    """The names and attributes that assignments of a file bind."""
-    walked = ast.walk(tree) if tree is not None else iter(())
-    return {_named(target) for node in walked if isinstance(node, ast.Assign) for target in node.targets}
-
-
-def _compares_less(change: PythonChange, node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    assert change.old is not None
-    before = [one for one in ast.walk(change.old) if isinstance(one, _Function) and one.name == node.name]
-    counts = [sum(isinstance(part, ast.Compare) for part in ast.walk(one)) for one in before]
-    return bool(counts) and sum(isinstance(part, ast.Compare) for part in ast.walk(node)) < min(counts)
-
-
-def _helpers(change: PythonChange, tests: TestValues) -> Iterator[Sign]:
-    """Changed functions that the failing tests judge with."""
-    for node in ast.walk(change.tree):
-        if not isinstance(node, _Function) or not change.fresh(node) or change.file.before is None:
-            continue
-        helps = ASSERTING.search(node.name) or HELPER.search(change.path)
-        if helps and re.search(rf"\b{re.escape(node.name)}\s*\(", tests.text):
-            why = f"the change edits `{node.name}`, which the failing test judges with"
-            yield sign("test_helper", change.path, node.lineno, why, certain=bool(ASSERTING.search(node.name)))
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and named(node.func.value) in names

@@ -9,8 +9,8 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 
+from codepilot.verify.generality.conditions import ALPHABET
 from codepilot.verify.generality.sign import SINGLE_EXAMPLE, PythonChange, Sign, masked, sign
-from codepilot.verify.generality.special_cases import ALPHABET
 from codepilot.verify.generality.values import UNKNOWN, TestValues, fold, key, shown
 
 ORDERINGS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)

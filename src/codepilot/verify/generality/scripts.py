@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from codepilot.verify.generality.conditions import NARROW
 from codepilot.verify.generality.sign import Sign, sign
-from codepilot.verify.generality.special_cases import NARROW
 from codepilot.verify.generality.values import Key, TestValues, natural, shown
 from codepilot.verify.review_checks import ChangedFile
 
