@@ -123,6 +123,7 @@ def test_headless_it_blocks_at_once_and_goes_on_with_the_answer_of_another_comma
         assert blocked.code == 3, blocked.err
         assert "codepilot approve" in blocked.out and "denied" not in blocked.out
         (asked,) = codepilot("approvals", "--json").json["approvals"]
+        assert asked["request"]["expires_at"].endswith("Z"), "a time is RFC 3339"
         assert (asked["status"], asked["request"]["details"]) == ("open", f"localhost:{outside.port}")
         denied = codepilot("deny", "--reason", "no data leaves", "--json")
         assert (denied.code, denied.json["status"]) == (0, "denied")

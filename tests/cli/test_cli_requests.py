@@ -172,7 +172,7 @@ def test_a_fork_from_nowhere_says_where_events_are_reported(codepilot: Command, 
     refused = codepilot("fork", run_id, "--at", "99")
     assert refused.code == 2
     assert "There is no event 99" in refused.err and "codepilot show RUN --events" in refused.err
-    assert len(codepilot("history", "--json").json) == 1
+    assert len(codepilot("history", "--json").json["runs"]) == 1
 
 
 # prune ----------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import io
 import signal
 import threading
 import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,10 @@ SEARCH = [
     event(2, EventType.STEP_STARTED, StepStarted(worker="w", fence=1)),
     event(3, EventType.SEARCH_PROGRESSED, SearchProgressed(position=7, tried=340, plausible=0, per_sec=10.0)),
 ]
+
+
+def is_rfc3339(text: object) -> bool:
+    return isinstance(text, str) and text.endswith("Z") and datetime.fromisoformat(text).tzinfo is not None
 
 
 # Progress in pipes ----------------------------------------------------------------------------------
@@ -162,11 +167,11 @@ def test_an_interrupted_watch_leaves_the_run_going(codepilot: Command, repo: Rep
     shown = codepilot("show", run_id, "--json").json
     assert (shown["status"], shown["activity"]) == ("INIT", "working")
     refused = codepilot("rm", run_id)
-    assert refused.code == 2 and "--force" in refused.err and codepilot("history", "--json").json
+    assert refused.code == 2 and "--force" in refused.err and codepilot("history", "--json").json["runs"]
     removed = codepilot("rm", "--force", run_id, "--json")
     assert (removed.code, removed.json["runs"][0]["existed"]) == (0, True), removed.err
     process.communicate(timeout=60)
-    assert codepilot("history", "--json").json == []
+    assert codepilot("history", "--json").json["runs"] == []
 
 
 # Queued and interrupted runs ------------------------------------------------------------------------
@@ -177,7 +182,11 @@ def test_a_queued_run_says_that_no_worker_is_running(codepilot: Command, queued:
         shown = codepilot(command, queued)
         assert NO_WORKER in shown.out and "codepilot worker" in shown.out, command
     assert "INIT (queued)" in codepilot("history").out
-    assert codepilot("history", "--json").json[0]["activity"] == "queued"
+    listed = codepilot("history", "--json").json
+    assert listed["schema_version"] == 1 and listed["runs"][0]["activity"] == "queued"
+    assert is_rfc3339(listed["runs"][0]["created_at"]) and is_rfc3339(listed["runs"][0]["updated_at"])
+    shown = codepilot("show", queued, "--events", "--json").json
+    assert is_rfc3339(shown["run"]["created_at"]) and is_rfc3339(shown["events"][0]["at"])
     with codepilot.runtime() as runtime:
         runtime.store.register_worker("w-pool", takes_queued=True)
         assert "Queued for 1 worker." in codepilot("show", queued).out

@@ -47,8 +47,10 @@ def approvals(run_id: AskedRun = None, url: UrlOption = None, as_json: JsonFlag 
     with _open() as pilot:
         found = pilot.approvals(run_id)
     if as_json:
-        rows = [one.model_dump(mode="json") for one in found]
-        output.print_json(json.dumps({"schema_version": 1, "approvals": rows}, ensure_ascii=False))
+        from codepilot.cli.documents import as_document
+
+        document = {"schema_version": 1, "approvals": as_document(found)}
+        output.print_json(json.dumps(document, ensure_ascii=False))
         return
     if not found:
         say("No run waits for an answer." if run_id is None else "The run has asked for nothing.")
@@ -113,7 +115,9 @@ def _answer(
             )
         message = f"{asked.id} ({asked.request.operation} {asked.request.details}): {asked.status} by {asked.by}."
         if not (as_json and work):
-            document = {"schema_version": 1, "run_id": run_id, **asked.model_dump(mode="json"), "next": goes_on}
+            from codepilot.cli.documents import as_document
+
+            document = {"schema_version": 1, **as_document(asked), "next": goes_on}
             answer = json.dumps(document, ensure_ascii=False) if as_json else plain(f"{message} {goes_on}".rstrip())
             output.print_json(answer) if as_json else say(answer)
         if work and not run.terminal and not service_url():

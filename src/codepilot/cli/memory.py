@@ -66,7 +66,9 @@ def _person(pilot: CodePilot) -> str:
 
 
 def _documents(found: list[Remembered]) -> list[dict[str, object]]:
-    return [{**one.model_dump(mode="json"), "used": one.used, "success_rate": one.success_rate} for one in found]
+    from codepilot.cli.documents import as_document
+
+    return [{**as_document(one), "used": one.used, "success_rate": one.success_rate} for one in found]
 
 
 def list_(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated
 
 import typer
@@ -39,6 +40,7 @@ def prepare(repo: RepoArg = ".", yes: YesFlag = False, as_json: JsonFlag = False
             with Stages(console(err=True)) as stages:
                 found = pilot.prepare(repo, stages.begin, by=person(pilot), reason=reason)
     if as_json:
-        output.print_json(found.model_dump_json())
+        document = {"schema_version": 1, **found.model_dump(mode="json")}
+        output.print_json(json.dumps(document, ensure_ascii=False))
     else:
         say(plain(f"The environment of {found.root} is ready: {found.path}"))

@@ -86,10 +86,10 @@ def history(
         rows = pilot.runs(limit)
         activities = pilot.activities(*(row.run_id for row in rows))
         if as_json:
-            from dataclasses import asdict
+            from codepilot.cli.documents import as_document
 
-            found = [{**asdict(row), "activity": activities.get(row.run_id)} for row in rows]
-            say(json.dumps(found, default=str))
+            found = [{**as_document(row), "activity": activities.get(row.run_id)} for row in rows]
+            output.print_json(json.dumps({"schema_version": 1, "runs": found}, ensure_ascii=False))
         elif rows:
             from codepilot.cli.screens import history_table
 
@@ -143,7 +143,9 @@ def _show_events(pilot: CodePilot, run_id: str, *, as_json: bool) -> None:
     pilot.check(run.run_id)
     found = pilot.events(run.run_id)
     if as_json:
-        document = {"run": run.model_dump(mode="json"), "events": [event.model_dump(mode="json") for event in found]}
+        from codepilot.cli.documents import as_document
+
+        document = {"run": as_document(run), "events": as_document(found)}
         output.print_json(json.dumps({"schema_version": 1, **document}, ensure_ascii=False))
         return
     for event in found:
@@ -263,7 +265,8 @@ def verify(
             bundle, repo=repo, python=python, unsafe_no_sandbox=unsafe_no_sandbox, on_progress=stages.begin
         )
     if as_json:
-        output.print_json(proof.model_dump_json())
+        document = {"schema_version": 1, **proof.model_dump(mode="json")}
+        output.print_json(json.dumps(document, ensure_ascii=False))
     elif proof.ok:
         from codepilot.verify import REGRESSION_TEST
 

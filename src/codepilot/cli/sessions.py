@@ -133,9 +133,11 @@ def _acted(one: Listed) -> bool:
 
 
 def _document(one: Listed) -> dict[str, object]:
+    from codepilot.telemetry import rfc3339
+
     return {
         **one.checkpoint.model_dump(mode="json"),
-        "at": one.at,
+        "at": rfc3339(one.at),
         "promoted": one.promoted,
         "rolled_back": one.rolled_back,
         "answer": None if one.answer is None else one.answer.model_dump(mode="json"),
