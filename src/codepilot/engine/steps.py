@@ -20,11 +20,8 @@ from codepilot.core.events import (
     NetworkAllowed,
     PatchProposed,
     PlanRevised,
-    SandboxChosen,
     SnapshotRestored,
-    SnapshotTaken,
     State,
-    WorkspaceCreated,
 )
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.pipeline import gates_of, pipeline_for
@@ -62,7 +59,6 @@ from codepilot.engine.locks import take_planned, take_touched
 from codepilot.engine.memory.learning import fill_solutions, learn_failures
 from codepilot.engine.plan.children import initialise_child, restore_kept, tend
 from codepilot.engine.plan.planning import settle_plan
-from codepilot.engine.snapshot_transfer import keep_snapshot
 from codepilot.engine.work import Work, keep_baseline, measured_suite
 from codepilot.verify import Baseline, LintBench, run_baseline, run_suite_baseline, with_gates
 
@@ -79,19 +75,11 @@ def initialise(work: Work) -> Outcome:
     if work.run.base is None or not can_be_had(work.runtime, work.run.base):
         base = carry_base(work.runtime, pin(task, work.home, work.runtime.settings.service.repository_hosts))
         work.record(EventType.BASE_PINNED, base, base.carried)
-    chosen = SandboxChosen(level=work.executor.level, executor=work.runtime.settings.executor.url)
-    if (work.run.sandbox_level, work.run.executor) != (chosen.level, chosen.executor):
-        work.record(EventType.SANDBOX_CHOSEN, chosen)
+    work.record_sandbox()
     if work.recorded(NetworkAllowed) is None:
         work.append([work.draft(EventType.NETWORK_ALLOWED, scope) for scope in _network(task)])
     project, missing = found_project(work)
-    context = work.context(project)
-    context.executor.delete(work.workspace)
-    path = context.create(work.workspace, work.base.tree)
-    work.record(EventType.WORKSPACE_CREATED, WorkspaceCreated(workspace=work.workspace, path=path))
-    clean = work.snapshot()
-    taken = work.draft(EventType.SNAPSHOT_TAKEN, SnapshotTaken(snapshot=clean.snapshot, tree=clean.tree))
-    work.append([taken, *keep_snapshot(work, clean.snapshot)])
+    context = work.make_workspace(project)
     if "lint" in gates_of(task):
         read = readers(work, context)[1]
         LintBench(context.executor, project, read, task.budget.command_sec).require(work.workspace)

@@ -22,9 +22,11 @@ from codepilot.core.events import (
     EventDraft,
     EventType,
     GuardrailBlocked,
+    SandboxChosen,
     SnapshotTaken,
     State,
     TurnFinished,
+    WorkspaceCreated,
 )
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.memory import MemoryKind, MemoryUse, success_rate
@@ -165,6 +167,26 @@ class Work:
         SNAPSHOT_SECONDS.observe(time.perf_counter() - started)
         return taken
 
+    def snapshot_events(self, taken: SnapshotInfo) -> list[EventDraft]:
+        """The events that record a snapshot, which is kept for other machines if there are any."""
+        data = SnapshotTaken(snapshot=taken.snapshot, tree=taken.tree)
+        return [self.draft(EventType.SNAPSHOT_TAKEN, data), *keep_snapshot(self, taken.snapshot)]
+
+    def record_sandbox(self) -> None:
+        """Record which sandbox this step uses, unless the run has recorded the same."""
+        chosen = SandboxChosen(level=self.executor.level, executor=self.runtime.settings.executor.url)
+        if (self.run.sandbox_level, self.run.executor) != (chosen.level, chosen.executor):
+            self.record(EventType.SANDBOX_CHOSEN, chosen)
+
+    def make_workspace(self, project: Project) -> ExecutionContext:
+        """Make the workspace anew from the base, and record it with its first snapshot."""
+        context = self.context(project)
+        context.executor.delete(self.workspace)
+        path = context.create(self.workspace, self.base.tree)
+        self.record(EventType.WORKSPACE_CREATED, WorkspaceCreated(workspace=self.workspace, path=path))
+        self.append(self.snapshot_events(self.snapshot()))
+        return context
+
     def settled(self) -> tuple[ExecutionContext, Baseline]:
         """The context of a run whose baseline is recorded, with its workspace in place."""
         project, baseline = recall_baseline(self.artifacts, self.run)
@@ -236,13 +258,11 @@ class Work:
                 return self.append([self.draft(draft.type, draft.data, draft.artifacts)])[0]
             taken = self.snapshot()
             blocked = self.new_violations(taken.violations)
-            kept = SnapshotTaken(snapshot=taken.snapshot, tree=taken.tree)
             recorded = self.append(
                 [
                     self.draft(draft.type, _with_tree(draft.data, taken.tree, blocked), draft.artifacts),
                     *(self.draft(EventType.GUARDRAIL_BLOCKED, one) for one in blocked),
-                    self.draft(EventType.SNAPSHOT_TAKEN, kept),
-                    *keep_snapshot(self, taken.snapshot),
+                    *self.snapshot_events(taken),
                 ]
             )
             return recorded[0]

@@ -29,7 +29,6 @@ from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.git_names import NO_COMMIT
 from codepilot.core.task import TaskSpec
 from codepilot.engine.execution_context import ExecutionContext, seen_at
-from codepilot.engine.snapshot_transfer import keep_snapshot
 from codepilot.engine.work import Work
 from codepilot.executor import RunCommand
 from codepilot.project import Project, fresh_project, is_test, run_tests, summarise
@@ -136,15 +135,7 @@ def take_edits(work: Work, context: ExecutionContext) -> None:
     _put(work, context, edits)
     diff = objects.diff(known, now).patch.decode("utf-8", "backslashreplace")
     found = EditsFound(directory=str(directory), tree=now, files=tuple(sorted(edits)), diff=diff[:MAX_DIFF])
-    taken = work.snapshot()
-    kept = SnapshotTaken(snapshot=taken.snapshot, tree=taken.tree)
-    work.append(
-        [
-            work.draft(EventType.EDITS_FOUND, found),
-            work.draft(EventType.SNAPSHOT_TAKEN, kept),
-            *keep_snapshot(work, taken.snapshot),
-        ]
-    )
+    work.append([work.draft(EventType.EDITS_FOUND, found), *work.snapshot_events(work.snapshot())])
 
 
 def _proposed_tree(work: Work, context: ExecutionContext, proposal: PatchProposed) -> str:

@@ -21,11 +21,9 @@ from codepilot.core.events import (
     EventDraft,
     EventType,
     NodeChanged,
-    SandboxChosen,
     SnapshotTaken,
     State,
     Usage,
-    WorkspaceCreated,
 )
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.parallel import begin_now, child_events, child_failure, starts
@@ -35,7 +33,6 @@ from codepilot.core.run import Run
 from codepilot.engine.base import carry_base, fetch_base
 from codepilot.engine.change.proposal import lay_tree
 from codepilot.engine.execution_context import ExecutionContext
-from codepilot.engine.snapshot_transfer import keep_snapshot
 from codepilot.engine.work import Work, recall_baseline
 from codepilot.workspace import Merge, ObjectStore, merge_trees
 
@@ -223,9 +220,7 @@ def _symbols(diff: str) -> tuple[str, ...]:
 def put_tree(work: Work, context: ExecutionContext, tree: str) -> list[EventDraft]:
     """Make the workspace hold a tree of the object store; the events that record it."""
     lay_tree(work, context, tree)
-    there = work.snapshot()
-    taken = work.draft(EventType.SNAPSHOT_TAKEN, SnapshotTaken(snapshot=there.snapshot, tree=there.tree))
-    return [taken, *keep_snapshot(work, there.snapshot)]
+    return work.snapshot_events(work.snapshot())
 
 
 def restore_kept(work: Work, context: ExecutionContext) -> None:
@@ -255,17 +250,9 @@ def initialise_child(work: Work, project_of: Run) -> Outcome:
     """INIT of a child: its parent has judged the base; only a workspace is made."""
     if (done := work.recorded(BaselineRecorded)) is not None:
         return Succeeded(f"part {work.run.task.node_id}, {len(done.targets)} failing test(s)")
-    chosen = SandboxChosen(level=work.executor.level, executor=work.runtime.settings.executor.url)
-    if (work.run.sandbox_level, work.run.executor) != (chosen.level, chosen.executor):
-        work.record(EventType.SANDBOX_CHOSEN, chosen)
+    work.record_sandbox()
     project, baseline = recall_baseline(work.artifacts, project_of)
-    context = work.context(project)
-    context.executor.delete(work.workspace)
-    path = context.create(work.workspace, work.base.tree)
-    work.record(EventType.WORKSPACE_CREATED, WorkspaceCreated(workspace=work.workspace, path=path))
-    clean = work.snapshot()
-    taken = work.draft(EventType.SNAPSHOT_TAKEN, SnapshotTaken(snapshot=clean.snapshot, tree=clean.tree))
-    work.append([taken, *keep_snapshot(work, clean.snapshot)])
+    work.make_workspace(project)
     assert project_of.baseline is not None
     report = project_of.baseline.report
     work.conclude(EventType.BASELINE_RECORDED, project_of.baseline, () if report is None else (report,))
