@@ -102,6 +102,10 @@ def test_a_repository_may_raise_only_what_its_reader_has_not_set(files: tuple[Pa
         ("[policy]\nviolatons = 1", "there is no setting policy.violatons; did you mean violations?"),
         ("[polcy]\nviolations = 1", "there is no setting polcy; did you mean policy?"),
         ("sandbox = 1", "[sandbox] must be a section"),
+        (
+            '[policy]\ngenerated_code = "x"',
+            "policy.generated_code: Input should be one of 'low', 'medium', 'high', 'off'",
+        ),
     ],
 )
 def test_a_mistake_is_reported_in_plain_words(files: tuple[Path, Path], text: str, output: str) -> None:

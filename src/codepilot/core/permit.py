@@ -195,7 +195,7 @@ def _configured(policy: Rules, action: Action) -> Iterator[_Broken]:
     elif name and any(fnmatchcase(name, one) for one in tools.ask):
         yield _Broken("ask", "tools.ask", f"the policy asks before the tool {name} is used")
     for one in policy.arguments:
-        if name and fnmatchcase(name, one.tool) and fnmatchcase(action.subject, one.pattern):
+        if name and fnmatchcase(name, one.tool) and _matches(action.subject, one.pattern):
             effect: Effect = "ask" if one.effect == "ask" else "deny"
             yield _Broken(effect, f"arguments.{one.tool}", one.reason or f"the policy lists `{one.pattern}`")
     limit = policy.rates.get(name)
@@ -205,6 +205,11 @@ def _configured(policy: Rules, action: Action) -> Iterator[_Broken]:
         yield from _paths(policy, action)
     if action.pushes_to is not None and _protected(policy, action):
         yield _Broken("ask", "protected_branches", "a push to a protected branch changes what others build on")
+
+
+def _matches(subject: str, pattern: str) -> bool:
+    """True if a pattern covers a command; `git push *` also covers `git push` alone."""
+    return fnmatchcase(subject, pattern) or (pattern.endswith(" *") and fnmatchcase(subject, pattern[:-2]))
 
 
 def _paths(policy: Rules, action: Action) -> Iterator[_Broken]:

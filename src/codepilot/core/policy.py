@@ -33,7 +33,7 @@ class ArgumentRule(Contract):
     tool: str = "run_command"
     """The tool's name; `*` stands for any characters."""
     pattern: str = Field(min_length=1)
-    """The whole command with `*` for any characters, for example `git push *`."""
+    """The whole command with `*` for any characters, for example `git push *`, which covers `git push` too."""
     effect: Literal["ask", "deny"] = "deny"
     """True if a person is asked, or the call is denied."""
     reason: str = ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import posixpath
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from codepilot.core.permit import Action, Decision, permit
 from codepilot.core.policy import Policy
 from codepilot.core.task import Capability, InteractionMode
 from codepilot.engine.settings import FILE_NAME, Settings
+from codepilot.sandbox.proxy.rules import Rule
 from codepilot.skills import wanted_command
 
 KINDS = ("command", "tool", "path", "host")
@@ -64,14 +67,14 @@ def explain(
     policy: Policy, words: Sequence[str], kind: str, capability: Capability, interaction: InteractionMode, role: str
 ) -> Explanation:
     """What the policy decides about a command, a tool, a changed path or a host."""
-    decision = permit(policy, capability, interaction, _action(policy, words, kind, role))
-    subject = " ".join(words)
+    action = _action(policy, words, kind, role)
+    decision = permit(policy, capability, interaction, action)
     done = decision.action.subject
     return Explanation(
         effect=decision.effect,
         kind=kind,
-        subject=subject,
-        sanitised=done if done != subject else None,
+        subject=" ".join(words),
+        sanitised=done if done != action.subject else None,
         rule=decision.rule or "none",
         reason=decision.reason or "no rule is about it",
         score=decision.score,
@@ -90,15 +93,30 @@ def _action(policy: Policy, words: Sequence[str], kind: str, role: str) -> Actio
     first = words[0]
     match kind:
         case "command":
-            return wanted_command(words)
+            return wanted_command(_split(first) if len(words) == 1 else words)
         case "tool":
             return Action("tool", first, tool=first)
         case "path":
-            return Action("path", first, role=role)
+            return Action("path", posixpath.normpath(first), role=role)
         case _:
-            listed = first in policy.hosts
+            listed = any(_covers(rule, first) for rule in policy.hosts)
             rule = "" if listed else "hosts"
             return Action("host", first, rule, "code has no network but the hosts that are listed", asks="network")
+
+
+def _split(line: str) -> list[str]:
+    """The words of a command that was given as one, for example in quotes."""
+    try:
+        return shlex.split(line) or [line]
+    except ValueError:
+        return [line]
+
+
+def _covers(rule: str, host: str) -> bool:
+    """True if an entry of the allowed hosts is about a host; without a port, the port of the entry is meant."""
+    name, _, port = host.lower().rstrip(".").partition(":")
+    listed = Rule.parse(rule)
+    return listed.matches(name, int(port) if port.isdecimal() else listed.port or 443)
 
 
 def _change(decision: Decision) -> str:

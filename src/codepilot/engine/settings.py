@@ -293,7 +293,11 @@ def _validate(merged: Mapping[str, Any], source: str) -> Sections:
 
 def first_mistake(error: ValidationError) -> str:
     first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"] if part != "[key]")
+    where = ".".join(str(part) for part in first["loc"] if part != "[key]" and not str(part).startswith("literal["))
+    alike = [one for one in error.errors() if one["loc"][:-1] == first["loc"][:-1] and one["type"] == "literal_error"]
+    if len(alike) > 1 and str(first["loc"][-1]).startswith("literal["):
+        values = ", ".join(str(one["ctx"]["expected"]).replace(" or ", ", ") for one in alike)
+        return f"{where}: Input should be one of {values}"
     if first["type"] == "extra_forbidden":
         return f"there is no setting {where}{_meant(first['loc'])}"
     if first["type"] in ("model_type", "model_attributes_type"):
