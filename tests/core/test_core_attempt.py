@@ -105,6 +105,10 @@ NOW = datetime(2026, 2, 24, 14, 0, tzinfo=UTC)
         ("quota until 2026-02-25T00:00:00Z", "2026-02-25T00:00:00+00:00"),
         ("Quota exceeded. Check your plan.", None),
         ("resets 99pm", None),
+        ("resets 9999-99-99T99:99", None),
+        ("quota until 9999-12-31T23:59:59Z", None),
+        (f"try again in {'9' * 400} days", None),
+        (f"try again in 1 h and {'9' * 5000} s", None),
     ],
 )
 def test_reset_of_a_quota_is_read_from_the_text(text: str, at: str | None) -> None:

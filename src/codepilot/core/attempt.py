@@ -251,8 +251,19 @@ _CLOCK = re.compile(r"(?:resets?|again|until)\s+(?:at\s+)?(\d{1,2})(?::(\d\d))?\
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
+LONGEST_RESET = timedelta(days=366)
+
+
 def reset_time(text: str, now: datetime) -> datetime | None:
     """When a program says that its quota is there again; `now` has the user's time zone."""
+    try:
+        found = _reset_time(text, now)
+        return found if found is not None and abs(found - now) <= LONGEST_RESET else None
+    except (ValueError, OverflowError):  # no moment that there is
+        return None
+
+
+def _reset_time(text: str, now: datetime) -> datetime | None:
     if found := _ISO.search(text):
         at = datetime.fromisoformat(found[1])
         return at if at.tzinfo else at.replace(tzinfo=now.tzinfo)

@@ -8,13 +8,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from agent_place import Place
 
 from codepilot.agents.cli.adapters import adapter
+from codepilot.agents.cli.claude import ClaudeConversation
+from codepilot.agents.cli.failures import failure
+from codepilot.agents.cli.line_agent import Conversation, LineAgent, Read
 from codepilot.agents.cli.protocol import (
     Acknowledged,
     AgentEvent,
@@ -32,8 +37,10 @@ from codepilot.agents.cli.protocol import (
     TurnEnded,
     UsageSeen,
 )
+from codepilot.core.contract import JsonObject
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.models.gateway import Dialect, ModelEndpoint
+from codepilot.sandbox import Process
 
 PROGRAM = Path(__file__).resolve().parents[2] / "json_lines_agent.py"
 VIOLATION = AgentMessage(
@@ -218,3 +225,37 @@ def test_a_name_that_is_no_agent_is_refused(name: str) -> None:
     with pytest.raises(CodePilotError) as refused:
         adapter(name)
     assert refused.value.kind is FailureKind.INVALID_SPEC
+
+
+class Odd:
+    """A conversation that does not expect what the program sends."""
+
+    session_id, busy = None, True
+
+    def open(self) -> list[JsonObject]:
+        return []
+
+    def read(self, line: JsonObject) -> list[Read]:
+        raise KeyError("id")
+
+    def explain(self, words: str) -> FailureKind | None:
+        return None
+
+
+def test_a_message_that_no_dialect_expects_ends_the_agent_with_a_reason() -> None:
+    process = SimpleNamespace(
+        stdout=BytesIO(b"{}\n"), stdin=BytesIO(), limit=None, wait=lambda seconds: None, stderr_tail=lambda: b""
+    )
+    agent = LineAgent("x", cast("Process", process), cast("Conversation", Odd()), frozenset())
+    failed = next(event for event in agent.events(0.05) if event is not None)
+    assert isinstance(failed, Failed) and "cannot be used: KeyError" in failed.failure.message
+
+
+def test_figures_beyond_reason_are_none() -> None:
+    claude = ClaudeConversation("Repair it.", "/w")
+    [used, _] = claude.read({"type": "result", "total_cost_usd": 10**400})
+    assert isinstance(used, UsageSeen) and used.usage.cost_usd == 0
+    [used, _] = claude.read({"type": "result", "total_cost_usd": float("inf")})
+    assert isinstance(used, UsageSeen) and used.usage.cost_usd == 0
+    for reset_at in (1e15, 1e308, -1.0):
+        assert failure("x", "quota", FailureKind.MODEL_QUOTA, reset_at=reset_at).details["reset_at"] is None

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import time
+from io import BytesIO
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from codepilot.agents.cli.permission_prompts import PromptWatch
+from codepilot.agents.cli.pty import PtyAgent, Watching
 from codepilot.agents.cli.screen import Screen
 from codepilot.core.attempt import MarkerWatch, Profile
+from codepilot.sandbox import Process
 
 MARKER = "TASK_COMPLETE:t-1"
 PROMPT = f"Repair it. When complete, print exactly: {MARKER}"
@@ -223,3 +228,17 @@ def test_words_about_a_prompt_far_above_are_no_prompt() -> None:
     seen = Watched("press_1")
     seen.shows("the guide says press 1\n" + "text\n" * 40, 3)
     assert seen.pressed == []
+
+
+def test_a_program_that_reads_no_answers_is_waited_for_once() -> None:
+    typed: list[bytes] = []
+
+    class Deaf(PtyAgent):
+        def _type(self, data: bytes, seconds: float = 0.0) -> bool:
+            typed.append(data)
+            return False
+
+    process = SimpleNamespace(stdout=BytesIO())
+    agent = Deaf("pty:x", cast("Process", process), Profile(), PROMPT, Watching(MARKER))
+    agent._screen.feed(b"\x1b[c" * 1000)
+    assert 0 < len(typed) < 100

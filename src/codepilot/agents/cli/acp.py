@@ -63,6 +63,8 @@ _VERSION = 1
 _NO_METHOD = -32601
 _NEEDS_LOGIN = -32000
 _STEERING = "_session/steering"
+_MOST_CALLS = 1_000
+"""Tool calls that are remembered, the newest."""
 _IDLE = ("available_commands_update", "current_mode_update", "config_option_update", "session_info_update")
 """Updates that say nothing about the turn."""
 _LOST = ("session/resume", "session/load")
@@ -291,7 +293,7 @@ class AcpConversation:
         return events
 
     def _tool(self, update: schema.ToolCallStart | schema.ToolCallProgress) -> Iterable[Read]:
-        call = self._calls.setdefault(update.tool_call_id, _Call(update.tool_call_id))
+        call = self._call(update.tool_call_id)
         call.learn(update, self._directory)
         events: list[Read] = call.shown() if update.status in ("in_progress", "completed", "failed") else []
         if update.status in ("completed", "failed") and not call.ended:
@@ -302,7 +304,7 @@ class AcpConversation:
         return events
 
     def _permission(self, number: JsonValue, asked: schema.RequestPermissionRequest) -> Iterable[Read]:
-        call = self._calls.setdefault(asked.tool_call.tool_call_id, _Call(asked.tool_call.tool_call_id))
+        call = self._call(asked.tool_call.tool_call_id)
         call.learn(asked.tool_call, self._directory)
         self._replied = True
         operation, subjects = call.meaning
@@ -318,6 +320,13 @@ class AcpConversation:
                 for question, subject in zip(questions, subjects, strict=True)
             ),
         ]
+
+    def _call(self, number: str) -> _Call:
+        """What is known of a tool call."""
+        call = self._calls.setdefault(number, _Call(number))
+        while len(self._calls) > _MOST_CALLS:
+            del self._calls[next(iter(self._calls))]
+        return call
 
     def _unreported(self) -> list[Read]:
         """The calls that were refused, from agents that do not report their end."""
@@ -351,11 +360,11 @@ class _Call:
         self, update: schema.ToolCallStart | schema.ToolCallProgress | schema.ToolCallUpdate, directory: str
     ) -> None:
         self.kind = update.kind or self.kind
-        self.title = update.title or self.title
+        self.title = bounded(update.title or self.title)
         given = mapping(update.raw_input)
         command = given.get("command")
         words = " ".join(map(str, command)) if isinstance(command, list) else text_of(command)
-        self.command = words or self.command
+        self.command = bounded(words or self.command)
         named = [place.path for place in update.locations or ()]
         named += [one.path for one in update.content or () if one.type == "diff"]
         named += [text_of(given.get(key)) for key in ("file_path", "filePath", "filepath", "path")]

@@ -11,7 +11,17 @@ from pydantic import JsonValue
 
 from codepilot.agents.cli.failures import failure, kind_of, lost_session
 from codepilot.agents.cli.line_agent import Answered, LineAgent, Outgoing, Read, Send
-from codepilot.agents.cli.parsing import bounded, details_of, in_tree, items, mapping, message_text, number_of, text_of
+from codepilot.agents.cli.parsing import (
+    amount_of,
+    bounded,
+    details_of,
+    in_tree,
+    items,
+    mapping,
+    message_text,
+    number_of,
+    text_of,
+)
 from codepilot.agents.cli.programs import Program, find_command, found, login_file, shared_login, version_of
 from codepilot.agents.cli.protocol import (
     AgentMessage,
@@ -234,8 +244,7 @@ class ClaudeConversation:
 
     def _usage(self, line: JsonObject) -> Usage:
         used = mapping(line.get("usage"))
-        cost = line.get("total_cost_usd")
-        total = float(cost) if isinstance(cost, int | float) else self._cost
+        total = amount_of(line.get("total_cost_usd"), self._cost)
         spent, self._cost = max(0.0, total - self._cost), total
         cached, written = number_of(used.get("cache_read_input_tokens")), used.get("cache_creation_input_tokens")
         taken_in = number_of(used.get("input_tokens")) + cached + number_of(written)

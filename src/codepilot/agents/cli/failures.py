@@ -7,6 +7,8 @@ import re
 from codepilot.core.failures import Failure, FailureKind
 
 SHOWN = 500
+LATEST = 9_999_999_999
+"""In the year 2286, as seconds since 1970: what a program names beyond it is no time."""
 MISSING = 127
 """The exit code of a program that is not there."""
 
@@ -87,7 +89,8 @@ def failure(
     if status is not None:
         details["status"] = status
     if kind is _K.MODEL_QUOTA:
-        details["reset_at"] = None if reset_at is None else round(reset_at * 1_000_000)
+        known = reset_at is not None and 0 < reset_at < LATEST
+        details["reset_at"] = round(reset_at * 1_000_000) if reset_at is not None and known else None
     template = _MESSAGES.get(kind, "{agent} failed: {words}")
     return Failure(kind=kind, message=template.format(agent=agent, words=shown), details=dict(details))
 

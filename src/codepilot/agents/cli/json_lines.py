@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, Valid
 
 from codepilot.agents.cli.failures import failure, kind_of
 from codepilot.agents.cli.line_agent import Answered, LineAgent, Outgoing, Read
+from codepilot.agents.cli.parsing import bounded
 from codepilot.agents.cli.programs import find_command, found, model_environment
 from codepilot.agents.cli.protocol import (
     AgentMessage,
@@ -45,9 +46,12 @@ class _Line(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
+Name = Annotated[str, Field(max_length=1000)]
+
+
 class SessionLine(_Line):
     type: Literal["session"]
-    id: str
+    id: Name
     model: str = ""
 
 
@@ -59,14 +63,14 @@ class TextLine(_Line):
 
 class ToolCallLine(_Line):
     type: Literal["tool_call"]
-    id: str
-    tool: str
+    id: Name
+    tool: Name
     subject: str = ""
 
 
 class ToolResultLine(_Line):
     type: Literal["tool_result"]
-    id: str
+    id: Name
     ok: bool = True
     text: str = ""
     denied: bool = False
@@ -189,7 +193,7 @@ class JsonLinesConversation:
                 self.session_id = line.id
                 return [SessionOpened(line.id, line.model)]
             case TextLine():
-                return [Text(line.text, line.final)]
+                return [Text(bounded(line.text), line.final)]
             case ToolCallLine():
                 return [ToolCall(line.tool, line.subject, line.id)]
             case ToolResultLine():

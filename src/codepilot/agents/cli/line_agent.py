@@ -197,7 +197,7 @@ class LineAgent:
                     break
                 self._take(line)
         except (OSError, ValueError):
-            pass  # the stream was closed while it was read
+            pass  # the stream was closed while it was read, or says nothing that can be used
         finally:
             with self._changed:
                 self._over = True
@@ -210,7 +210,11 @@ class LineAgent:
             self._noise = (self._noise + line.decode(errors="replace"))[-MOST_NOISE:]
             return
         with self._talk:
-            events = list(self._conversation.read(parsed))
+            try:
+                events = list(self._conversation.read(parsed))
+            except Exception as error:
+                self._noise = f"It sent a message that cannot be used: {type(error).__name__}."
+                raise ValueError(self._noise) from error
             self._write([one.line for one in events if isinstance(one, Send)])
         with self._changed:
             for one in events:

@@ -57,6 +57,11 @@ def number_of(value: object) -> int:
     return max(0, int(value)) if isinstance(value, int | float) and abs(value) < 1e15 else 0
 
 
+def amount_of(value: object, otherwise: float) -> float:
+    """A number of dollars."""
+    return float(value) if isinstance(value, int | float) and 0 <= value < 1e9 else otherwise
+
+
 def details_of(value: JsonObject) -> JsonObject:
     """What is kept of a tool's arguments: long texts are cut."""
     return {key: bounded(one) if isinstance(one, str) else one for key, one in value.items()}

@@ -46,6 +46,8 @@ LONGEST_SUBMIT_SEC = 3.0
 END_SEC = 5.0
 SEND_SEC = 10.0
 REPLY_SEC = 0.05
+DEAF_SEC = 1.0
+"""A program that did not read an answer gets no other one for so long: it may ask a million times."""
 KEY_END = 20
 """Claude names the keys that its user approved by so many of their last characters."""
 OWN_TEXT = 4_000
@@ -95,6 +97,7 @@ class PtyAgent:
         self._looked_at = self._output_at = time.monotonic()
         self._code: int | None = None
         self._closed = self._at_end = False
+        self._deaf_until = 0.0
         self.ended: End | None = None
         threading.Thread(target=self._read, name=f"{name}-reader", daemon=True).start()
 
@@ -211,7 +214,8 @@ class PtyAgent:
 
     def _reply(self, data: bytes) -> None:
         """What a terminal answers to a program's questions; one that reads no answers is not waited for."""
-        self._type(data, REPLY_SEC)
+        if time.monotonic() >= self._deaf_until and not self._type(data, REPLY_SEC):
+            self._deaf_until = time.monotonic() + DEAF_SEC
 
     def _type(self, data: bytes, seconds: float = SEND_SEC) -> bool:
         try:

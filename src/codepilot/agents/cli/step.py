@@ -50,6 +50,8 @@ RESTARTS = 2
 """How often a program that crashed is started again in one step."""
 SHOWN = 500
 MOST_TEXT = 20_000
+MOST_TOOLS = 1_000
+"""Tools of a turn that are recorded."""
 LONG_COMMAND = 60.0
 """What a program may need beyond a command's longest time."""
 _CRASHED = (
@@ -78,7 +80,7 @@ class CliStep:
         self._session_id = _last_session(adapter.name, context.history)
         self._number = sum(isinstance(event.data, TurnStarted) for event in context.history)
         self._turn: _Turn | None = None
-        self._words: list[str] = []
+        self._words = ""
         self._plan: tuple[str, ...] = ()
         self._used = Usage()
         self._uncharged = Usage()
@@ -179,7 +181,7 @@ class CliStep:
                 self._look(busy=False)  # a refusal of ours counts more than what the program made of it
                 raise CodePilotError.of(event.failure)
             if isinstance(event, Finished):
-                return event.text or "".join(self._words)
+                return event.text or self._words
             self._take(event, running)
         self._look(busy=False)
         raise CodePilotError(
@@ -203,7 +205,7 @@ class CliStep:
             case Text(text=text, final=final):
                 self._context.on_text(text)
                 if final:
-                    self._words.append(text)
+                    self._words = (self._words + text)[-MOST_TEXT:]
             case ToolCall():
                 self._call(event)
             case ToolResult():
@@ -239,8 +241,9 @@ class CliStep:
             if (spent := no_turn_of_run_left(self._context.now())) is not None:
                 raise CodePilotError.of(spent)
             self._turn = self._begin_turn(tool)
-        self._turn.tools[call.id] = tool
-        self._turn.open.add(call.id)
+        if len(self._turn.tools) < MOST_TOOLS:
+            self._turn.tools[call.id] = tool
+            self._turn.open.add(call.id)
 
     def _tool_ended(self, result: ToolResult) -> None:
         if self._turn is None or result.id not in self._turn.tools:
@@ -276,11 +279,10 @@ class CliStep:
 
     def _begin_turn(self, action: JsonObject) -> _Turn:
         self._number += 1
-        words = "".join(self._words).strip()
-        self._words.clear()
+        words, self._words = self._words.strip(), ""
         action = {"agent": self._adapter.name, **action}
         if words:
-            action["text"] = words[-MOST_TEXT:]
+            action["text"] = words
         if self._plan:
             action["plan"], self._plan = list(self._plan), ()
         self._append(EventType.TURN_STARTED, TurnStarted(turn=self._number, action=action, usage=self._charged()))
@@ -330,7 +332,7 @@ class CliStep:
     def _result(self, text: str) -> PatchCandidate | Answer:
         """The end as the last turn, with the files as they are. The end of an agent that was denied is no success."""
         text = text.strip()[-MOST_TEXT:]
-        self._words.clear()
+        self._words = ""
         self._turn = self._begin_turn({"reply": text})
         self._end_turn("ok")
         if self._context.run.task.kind is TaskKind.QUESTION:
