@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.policy import Policy
 from codepilot.engine import Runtime, Worker
 from codepilot.engine.interactive.worktree import WorkingTree
+from codepilot.executor import LocalExecutor
+from codepilot.workspace import ObjectStore
 
 GUARDED = Policy(generated_code="off", protected_areas=("test_*.py", "ci/**"))
 
@@ -74,13 +77,18 @@ def test_a_program_works_under_checkpoints(runtime: Runtime, checkout: Path) -> 
     )
 
 
-def test_people_message_and_roll_back(runtime: Runtime, checkout: Path) -> None:
+def test_people_message_and_roll_back(runtime: Runtime, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    for owner, name in ((LocalExecutor, "freeze"), (LocalExecutor, "thaw"), (ObjectStore, "_patch")):
+        monkeypatch.setattr(owner, name, noted(order, getattr(owner, name)))
     change = "rm test_shapes.py; chmod 600 shapes.py; echo x > new"
     agent = StdioAgent([MEND, ["receive"], ["run", change], ["receive"]])
     work = Interactive(runtime, checkout, agent).begin()
     work.until(lambda: (work.tree / "shapes.py").exists() and (work.tree / "shapes.py").read_text() == MENDED)
     kept = work.pilot.checkpoint(work.run_id, wait_sec=20).done
     assert kept is not None
+    assert "_patch" in order
+    assert "freeze _patch" not in " ".join(order), "what settled before the freeze costs no frozen time"
     work.pilot.message(work.run_id, "go on", wait_sec=20)
     work.until(lambda: (work.tree / "new").exists())
     asked = work.pilot.rollback(work.run_id, kept.checkpoint_id, by="ann", wait_sec=20)  # type: ignore[union-attr]
@@ -97,6 +105,16 @@ def test_people_message_and_roll_back(runtime: Runtime, checkout: Path) -> None:
     assert set(before.files_changed) == {"new", "test_shapes.py"}
     assert asked.done.tree == kept.tree  # type: ignore[union-attr]
     assert run.chain.rollbacks == 1
+
+
+def noted(order: list[str], call: Callable[..., Any]) -> Callable[..., Any]:
+    """The same call, noted when it begins."""
+
+    def noting(*given: Any, **named: Any) -> Any:
+        order.append(call.__name__)
+        return call(*given, **named)
+
+    return noting
 
 
 def test_a_rollback_or_message_of_nothing_is_refused(runtime: Runtime, checkout: Path) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.workspace import Entry, ObjectStore, pin_base
 from codepilot.workspace.patch_parts import PatchParts
+from codepilot.workspace.trees import decode_tree, differing_entries, encode_tree
 
 NAMES = st.sampled_from(
     ["a", "b.py", "with space", "ünï", "q\"uote'", "new\nline", "tab\t", "bad\udcff\udcfe", "-dash", "a-b", "a.b", "A"]
@@ -69,6 +70,17 @@ def test_a_diff_of_known_parts_is_the_diff(
         for old in trees[:2]:
             for new in trees:
                 assert objects.diff(old, new, known) == objects.diff(old, new)
+
+
+def test_only_the_entries_that_differ_are_decoded() -> None:
+    """Names of content are any bytes: they may look like a mode, a name or the end of a line."""
+    same, odd = ("same", "100644", "0a" * 32), ("b 1\n", "100644", "20003031" * 8)
+    old = encode_tree([same, odd, ("a", "100644", "00" * 32), ("c", "40000", "31" * 32)])
+    new = encode_tree([same, odd, ("a", "100755", "00" * 32), ("c", "100644", "0a20" * 16)])
+    before, after = differing_entries(old, new)
+    assert before == {"a": Entry("100644", "00" * 32), "c": Entry("40000", "31" * 32)}
+    assert after == {"a": Entry("100755", "00" * 32), "c": Entry("100644", "0a20" * 16)}
+    assert differing_entries(b"", new) == ({}, decode_tree(new))
 
 
 def test_only_what_is_new_of_a_diff_is_made(objects: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:

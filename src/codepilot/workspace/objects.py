@@ -35,7 +35,16 @@ from codepilot.workspace.pack import (
     write_loose,
 )
 from codepilot.workspace.patch_parts import KEPT_BYTES, NARROW, Change, ChangeKind, Pair, PatchParts
-from codepilot.workspace.trees import DIRECTORY, EXECUTABLE, FILE, GITLINK, Entry, decode_tree, encode_nested
+from codepilot.workspace.trees import (
+    DIRECTORY,
+    EXECUTABLE,
+    FILE,
+    GITLINK,
+    Entry,
+    decode_tree,
+    differing_entries,
+    encode_nested,
+)
 
 _CONFIG = (
     "[core]\n\trepositoryformatversion = 1\n\tfilemode = true\n\tbare = true\n"
@@ -51,6 +60,8 @@ _OID = re.compile("[0-9a-f]{64}")
 _PATHS_BYTES, _PATCH_HEADER = 64 << 20, 200
 _LOOSE_OBJECTS, _LOOSE_BYTES = 16, 16 << 20
 _LARGE_PACK = 4096
+_TREES_BYTES = 4 << 20
+"""How much of the trees that were compared is kept."""
 _APPLY_BYTES = 1 << 30
 """How much memory git may take to apply a patch: a few bytes of a binary patch can stand for any number."""
 
@@ -76,6 +87,7 @@ class ObjectStore:
         self._places: dict[str, PackReader] = {}
         self._scanned = False
         self._known: set[str] = set()
+        self._trees: dict[str, bytes] = {}
         self._lock = threading.Lock()
 
     @classmethod
@@ -336,12 +348,9 @@ class ObjectStore:
     ) -> None:
         if a == b:
             return
-        old = self.read_directory(a) if a else {}
-        new = self.read_directory(b) if b else {}
+        old, new = differing_entries(self._tree_bytes(a), self._tree_bytes(b))
         for name in old.keys() | new.keys():
             before, after = old.get(name), new.get(name)
-            if before == after:
-                continue
             tree_before = before.oid if before and before.mode == DIRECTORY else None
             tree_after = after.oid if after and after.mode == DIRECTORY else None
             if tree_before or tree_after:
@@ -357,6 +366,19 @@ class ObjectStore:
                         "Delete generated files, or work in a temporary directory outside the tree.",
                     )
                 found.append((prefix + name, file_before, file_after))
+
+    def _tree_bytes(self, tree: str | None) -> bytes:
+        """One level of a tree as it is stored; the last ones are kept, because checkpoints compare them again."""
+        if tree is None:
+            return b""
+        kept = self._trees.get(tree)
+        if kept is None:
+            kept = self._read_kind(tree, "tree")
+            with self._lock:
+                if sum(map(len, self._trees.values())) + len(kept) > _TREES_BYTES:
+                    self._trees.clear()
+                self._trees[tree] = kept
+        return kept
 
     def _describe(self, path: str, before: Entry | None, after: Entry | None, *, look: bool = True) -> Change:
         kind: ChangeKind

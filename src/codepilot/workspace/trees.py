@@ -17,6 +17,7 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.git_names import is_git_name
 
 FILE, EXECUTABLE, SYMLINK, GITLINK, DIRECTORY = "100644", "100755", "120000", "160000", "40000"
+_TREE_ROW = re.compile(rb"[0-7]+ [^\0]+\0.{32}", re.DOTALL)
 _MODES = frozenset((FILE, EXECUTABLE, SYMLINK, GITLINK, DIRECTORY))
 
 
@@ -42,6 +43,12 @@ def decode_tree(data: bytes) -> dict[str, Entry]:
         entries[os.fsdecode(data[space + 1 : end])] = Entry(data[position:space].decode(), oid.hex())
         position = end + 33
     return entries
+
+
+def differing_entries(old: bytes, new: bytes) -> tuple[dict[str, Entry], dict[str, Entry]]:
+    """The entries of one tree object that another does not have, on both sides; what is the same is not decoded."""
+    before, after = set(_TREE_ROW.findall(old)), set(_TREE_ROW.findall(new))
+    return decode_tree(b"".join(before - after)), decode_tree(b"".join(after - before))
 
 
 def encode_tree(entries: Iterable[tuple[str, str, str]]) -> bytes:

@@ -116,7 +116,7 @@ class Checkpoints:
             self.taken_at = time.monotonic()
             try:
                 if trigger not in SETTLED_BY_ITSELF:
-                    self._watch.settle()
+                    self._look_ahead(self._watch.settle())
                 with self.frozen() as since:
                     taken = self._take(trigger, request_id, since)
             except (LostLease, StopRequested):
@@ -158,6 +158,11 @@ class Checkpoints:
             finally:
                 if not frozen.already:
                     self._executor.thaw(self._workspace)
+
+    def _look_ahead(self, tree: str) -> None:
+        """Make the patches of a settled tree while the agent still runs: what stays as it is costs no frozen time."""
+        for before in dict.fromkeys((self._work.base.tree, self._last.tree)):
+            self._compare(before, tree)
 
     # One checkpoint ---------------------------------------------------------------------------------
 

@@ -80,16 +80,17 @@ class Watch:
                 self._tree = taken.tree
             return Seen(taken, self._new_escapes(taken.violations))
 
-    def settle(self) -> None:
-        """Return when nothing was written for a tenth of a second, at the latest after a second."""
+    def settle(self) -> str:
+        """The tree once nothing was written for a tenth of a second, at the latest after a second."""
         until = time.monotonic() + LONGEST_SETTLING_SEC
         before = self.look().taken.tree
         while time.monotonic() < until:
             time.sleep(STABLE_SEC)
             now = self.look().taken.tree
             if now == before:
-                return
+                break
             before = now
+        return before
 
     def take(self, checkpoint_id: str) -> bytes:
         """The changes so far as lines of JSON, each with the checkpoint that took it; then the list is empty."""
