@@ -50,7 +50,7 @@ def test_documents_are_accepted_as_they_are_printed() -> None:
         ' "origin": {"from_task": "t-9"}}'
     )
     assert (follow_up.kind, follow_up.constraints) == (TaskKind.CHANGE, ("change only a.ts",))
-    assert task('{"goal": "x", "budget": {"cost_ceiling": 0.5}}').budget.cost_usd == 0.5
+    assert task('\ufeff{"goal": "x", "budget": {"cost_ceiling": 0.5}}').budget.cost_usd == 0.5
 
 
 @pytest.mark.parametrize("kind", list(EXAMPLES))

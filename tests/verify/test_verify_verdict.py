@@ -207,6 +207,13 @@ def test_two_passes_are_not_enough() -> None:
     assert not judged(suite({TARGET: FAILED}), green, [green] * 2).passed
 
 
+def test_a_target_that_passes_beside_one_that_fails_is_neither_failing_nor_flaky() -> None:
+    before, partly = suite({TARGET: FAILED, NAMES[1]: FAILED}), suite({TARGET: PASSED, NAMES[1]: FAILED})
+    result = judged(before, None, [partly], (TARGET, NAMES[1]))
+    assert (result.passed, result.failed_tests_after, result.summary.flaky) == (False, (NAMES[1],), ())
+    assert [error.test for error in result.errors] == [NAMES[1]]
+
+
 def test_a_target_that_wavers_is_called_flaky() -> None:
     before, green, red = suite({TARGET: FAILED}), suite({TARGET: PASSED}), suite({TARGET: FAILED})
     result = judged(before, None, [green, red])

@@ -70,6 +70,7 @@ def _from_bench(document: dict[str, Any]) -> dict[str, Any]:
 def _parsed(text: str) -> dict[str, Any]:
     if len(text) > MAX_BYTES:
         raise _wrong(f"The task document is larger than {MAX_BYTES >> 20} MiB.")
+    text = text.removeprefix("\ufeff")  # what some editors put first
     plain = _COMMENT.sub(lambda match: match[0] if match[0].startswith('"') else "", text)
     try:
         document = json.loads(plain)

@@ -291,9 +291,9 @@ def judge(
     `attempts` are runs of the named tests alone on the patched tree, `after` is the suite on it (None if only the named
     tests were run), and `comparison` compares `before` and `after` with the suspects settled.
     """
-    enough = len(attempts) >= PASSES_REQUIRED
-    unmet = [t for t in targets if not enough or not all(passes(run, t) for run in attempts)]
-    wavering = [t for t in unmet if any(passes(run, t) for run in attempts)]
+    failed = [t for t in targets if not all(passes(run, t) for run in attempts)]
+    unmet = failed or (list(targets) if len(attempts) < PASSES_REQUIRED else [])
+    wavering = [t for t in failed if any(passes(run, t) for run in attempts)]
     counted = any(run is after for run in attempts)
     runs = [*attempts, *([after] if after is not None and not counted else [])]
     last = runs[-1]
