@@ -179,5 +179,23 @@ def test_edits_that_a_cut_off_promotion_took_away_come_back(
         assert {"alone.txt": "alone\n", "own.log": "ignored\n"}.items() <= _files(place).items()
 
 
+def test_a_promotion_that_was_cut_off_before_its_exchange_changes_nothing(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the next state had been prepared with is no edit of a person's."""
+    place = tmp_path / "mine"
+    workspace.open_shadow(place)
+    (workspace.tree_path / "a.txt").write_text("first\n")
+    workspace.promote(workspace.snapshot().id)
+    (workspace.tree_path / "src" / "b.py").write_text("second\n")
+    taken = workspace.snapshot()
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Shadow, "_note", _die)
+        workspace.promote(taken.id)
+    found = Workspace(workspace.path, ObjectStore.open(tmp_path / "objects")).open_shadow(place)
+    assert found.tree == found.promoted
+    assert (_files(place)["a.txt"], _files(place)["src/b.py"]) == ("first\n", "src/b.py\n")
+
+
 def _die(*_: object, **__: object) -> None:
     raise KeyboardInterrupt

@@ -114,7 +114,7 @@ class Shadow:
         after = self._walk(self._near / SPARE, self._tree_cache)
         late = None if after.tree == self._seen else (after.tree, self._kept_as(after))
         self._bring((*after.ignored, ".git"))  # a person's ignored files, and a repository of theirs
-        self._note(record.tree, exchange)
+        self._note(record.tree, {**exchange, "left": after.tree})
         self._tree_cache, self._spare_cache = spare.stat_cache, after.stat_cache
         now = self.look()
         self._seen = record.tree
@@ -154,7 +154,8 @@ class Shadow:
         if exchange is None or not (self._near / SPARE).is_dir():
             return
         spare, now = self._walk(self._near / SPARE), self._walk(self.path)
-        if spare.tree != exchange["tree"] and all(map(self._objects.has_tree, exchange.values())):
+        ended = spare.tree != exchange.get("left", spare.tree)  # the next promotion had begun to fill the spare
+        if not ended and spare.tree != exchange["tree"] and all(map(self._objects.has_tree, exchange.values())):
             there, given = (self._objects.read_tree(tree) for tree in (now.tree, exchange["tree"]))
             edited = [path for path, _, _ in self._objects.changes(exchange["seen"], spare.tree)]
             self._bring([path for path in edited if there.get(path) == given.get(path)])
