@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx2
 import pytest
 from api_kit import Site
 
@@ -90,6 +91,21 @@ def test_an_address_that_is_none_or_not_safe_is_refused(url: str) -> None:
     with pytest.raises(CodePilotError):
         Http(url, "t")
     assert Http("http://service.test", "t", plain_http=True).url == "http://service.test"
+
+
+@pytest.mark.parametrize("answer", [httpx2.Response(302), httpx2.Response(200, text="<html>Sign in</html>")])
+def test_a_page_in_front_of_a_service_is_named(answer: httpx2.Response) -> None:
+    with Client("http://127.0.0.1", "t", transport=httpx2.MockTransport(lambda request: answer)) as client:
+        with pytest.raises(CodePilotError, match=r"answered 302|is no CodePilot service"):
+            client.locks()
+        with pytest.raises(CodePilotError, match="nowhere else"):
+            client._http.read("https://elsewhere.example/x")
+
+
+def test_a_bundle_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CodePilotError, match="can be read"):
+        unpack_bundle(b"PK no zip", tmp_path, "r-1")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_bundle_is_unpacked_where_it_belongs(tmp_path: Path) -> None:

@@ -205,11 +205,12 @@ class Client:
     def document(self, run_id: str, name: str) -> bytes:
         """A document of a run by its name: the answer, or the plan, commands or diff of a dry run."""
         wanted = self.run(run_id).documents.get(name)
-        found = self._http.get(f"/v1/runs/{segment(run_id)}/artifacts", linkSec=60)["artifacts"]
-        links = [one["link"] for one in found if wanted is not None and one["sha256"] == wanted.sha256]
-        if not links or not links[0]:
+        place = f"/v1/runs/{segment(run_id)}/artifacts"
+        found = self._http.get(place)["artifacts"]
+        names = [one["artifactId"] for one in found if wanted is not None and one["sha256"] == wanted.sha256]
+        if not names:
             raise CodePilotError(FailureKind.INVALID_SPEC, f"Run {run_id} has no document {name!r} there.")
-        return self._http.read(links[0])
+        return self._http.read(f"{place}/{segment(names[0])}")  # links may lead elsewhere, where the token does not go
 
     def bundle(self, run_id: str = "last") -> Path:
         """Where `fetch_bundle` puts the bundle of a run."""

@@ -51,7 +51,7 @@ class Http:
         self._client.close()
 
     def get(self, place: str, **query: object) -> Any:
-        return json.loads(self.read(place, **query))
+        return self._document(self._tried("GET", place, TRIES, params=_given(query)))
 
     def read(self, place: str, **query: object) -> bytes:
         return self._tried("GET", place, TRIES, params=_given(query)).content
@@ -59,7 +59,7 @@ class Http:
     def post(self, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> Any:
         """A request that is not tried again, unless an idempotency key makes that safe."""
         tries = TRIES if headers and "Idempotency-Key" in headers else 1
-        return self._tried("POST", path, tries, json={} if body is None else body, headers=headers).json()
+        return self._document(self._tried("POST", path, tries, json={} if body is None else body, headers=headers))
 
     def put(self, path: str, chunks: Iterable[bytes]) -> None:
         headers = {"Content-Type": "application/octet-stream"}
@@ -83,6 +83,8 @@ class Http:
             raise self._unreachable(error) from error
 
     def _tried(self, method: str, path: str, tries: int, **more: Any) -> httpx2.Response:
+        if not path.startswith("/"):
+            raise CodePilotError(FailureKind.INTERNAL, f"The token of {self.url} is sent nowhere else.")
         for left in reversed(range(tries)):
             try:
                 response = self._client.request(method, path, **more)
@@ -91,13 +93,23 @@ class Http:
                     raise self._unreachable(error) from error
                 time.sleep(0.2)
                 continue
-            if response.status_code < 400:
+            if response.status_code < 300:
                 return response
             if not left or response.status_code not in _AGAIN:
                 raise failure_of(response)
             given = response.headers.get("retry-after", "")
             time.sleep(min(float(given) if given.isdecimal() else 0.5, _MOST_WAIT_SEC))
         raise AssertionError("the loop returns or raises")
+
+    def _document(self, response: httpx2.Response) -> Any:
+        try:
+            return json.loads(response.content)
+        except (ValueError, RecursionError) as error:
+            raise CodePilotError(
+                FailureKind.INVALID_SPEC,
+                f"What answers at {self.url} is no CodePilot service, or a page in front of it.",
+                "Check CODEPILOT_URL; a proxy that asks people to sign in has to let tokens pass.",
+            ) from error
 
     def _unreachable(self, error: Exception) -> CodePilotError:
         return CodePilotError(

@@ -82,6 +82,16 @@ def unpack_bundle(packed: bytes, bundles: Path, run_id: str) -> None:
     place = bundles / run_id
     if place.exists():
         return
+    try:
+        _unpack(packed, bundles, run_id)
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, FileExistsError, NotADirectoryError) as error:
+        raise CodePilotError(
+            FailureKind.INTERNAL, f"The service sent no bundle of {run_id} that can be read: {error}."
+        ) from error
+
+
+def _unpack(packed: bytes, bundles: Path, run_id: str) -> None:
+    place = bundles / run_id
     with (
         zipfile.ZipFile(io.BytesIO(packed)) as archive,
         tempfile.TemporaryDirectory(dir=bundles) as temporary,
@@ -98,4 +108,8 @@ def unpack_bundle(packed: bytes, bundles: Path, run_id: str) -> None:
             with archive.open(entry) as source, target.open("xb") as out:
                 shutil.copyfileobj(source, out)
         if Path(temporary, "bundle").is_dir():
-            Path(temporary, "bundle").rename(place)
+            try:
+                Path(temporary, "bundle").rename(place)
+            except OSError:
+                if not place.is_dir():  # another process brought it meanwhile
+                    raise
