@@ -28,13 +28,17 @@ class AttemptLogs:
     """The files `attempt_<n>.log`, `.txt`, `.patch` and `.json` of one attempt."""
 
     def __init__(self, place: Path, folder: int, number: int, tasks: str) -> None:
-        """`folder` is the open directory at `place`. Links in it are not followed."""
+        """`folder` is the open directory at `place`, which is closed in the end. Links in it are not followed."""
         self._place, self._folder, self._name = place, folder, f"attempt_{number}"
         self.unended = _unended(folder, f"{self._name}.json", tasks)
         """The run of an earlier start of this attempt that never ended."""
         self._about: dict[str, Any] = {"tasks_file": tasks, "attempt": number, "started_at": rfc3339(now_us())}
-        self._bytes = self._open(".log")
-        self._text = self._open(".txt")
+        try:
+            self._bytes = self._open(".log")
+            self._text = self._open(".txt")
+        except OSError:
+            os.close(folder)
+            raise
         self._size = self._text_size = 0
         self._open_line = b""
         self.problem = ""

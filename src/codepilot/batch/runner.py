@@ -481,8 +481,8 @@ class Batch:
     def _drop(self, run_id: str, task_id: str) -> None:
         """End the run of an attempt whose batch was killed. The log names it, and may come with a repository."""
         with suppress(CodePilotError):  # it was never recorded, or is gone
-            attempt = self._pilot.run(run_id).task.attempt
-            if attempt is not None and attempt.task_id == task_id:
+            run = self._pilot.run(run_id)
+            if run.run_id == run_id and run.task.attempt is not None and run.task.attempt.task_id == task_id:
                 self._pilot.cancel(run_id)
 
     def _show(self, progress: Progress) -> None:

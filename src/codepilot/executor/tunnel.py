@@ -26,6 +26,8 @@ _CHUNK = 1 << 16
 _WAITING = 256
 """How many frames may wait for a connection that does not read."""
 _PATIENCE_SEC = 30.0
+_MOST_CONNECTIONS = 256
+"""A connection beyond these is closed."""
 _BACKLOG = 128
 _PREFIX = "codepilot-endpoint-"
 
@@ -45,6 +47,9 @@ class Carrier:
     def add(self, connection: socket.socket) -> None:
         """Carry a connection that was accepted here."""
         with self._lock:
+            if len(self._open) >= _MOST_CONNECTIONS:
+                connection.close()
+                return
             self._number += 1
             carried = _Carried(self, self._number, connection)
             self._open[carried.number] = carried
@@ -56,6 +61,8 @@ class Carrier:
         with contextlib.suppress(OSError, ValueError):
             while len(head := self._source.read(_HEAD.size)) == _HEAD.size:
                 number, kind, length = _HEAD.unpack(head)
+                if length > _CHUNK:
+                    break
                 data = self._source.read(length) if length else b""
                 self._take(number, kind, data)
         self.close()
@@ -91,8 +98,8 @@ class Carrier:
 
     def _answer(self, number: int) -> None:
         try:
-            if self._connect is None:
-                raise OSError("only the other side opens connections")
+            if self._connect is None or len(self._open) >= _MOST_CONNECTIONS:
+                raise OSError("only the other side opens connections, and not so many")
             connection = self._connect()
         except OSError:
             self.send(number, _BROKEN)

@@ -23,6 +23,8 @@ MAX_ROWS_OF_FILE = 20_000
 MAX_HIGHLIGHTED = 300_000
 """Characters of a page that are highlighted; the others are shown plainly."""
 LONGEST_LINE = 2_000
+LONGEST_SPACE = 400
+"""White space without anything in between; lexers of some languages read a longer one again and again."""
 
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@ ?(.*)")
 
@@ -247,7 +249,7 @@ def _highlighted(lines: Sequence[str], path: str) -> list[Markup]:
     """Each line as HTML; without colours if the language is unknown or the text is unusual."""
     lexer = lexer_for(path)
     clean = [visible(line) for line in lines]
-    if lexer is None or any(len(line) > LONGEST_LINE for line in clean):
+    if lexer is None or any(len(line) > LONGEST_LINE for line in clean) or _is_mostly_space("\n".join(clean)):
         return [escape(line) for line in clean]
     opened = _opened_before(clean) if path.endswith((".py", ".pyi")) else ""
     made, line = [], ""
@@ -264,6 +266,13 @@ def _highlighted(lines: Sequence[str], path: str) -> list[Markup]:
     if len(made) < len(clean):
         return [escape(line) for line in clean]
     return made
+
+
+def _is_mostly_space(text: str) -> bool:
+    return any(len(space) > LONGEST_SPACE for space in _SPACES.findall(text))
+
+
+_SPACES = re.compile(r"\s+")
 
 
 def _opened_before(lines: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from codepilot.engine.base import fetch_base, open_objects
 from codepilot.engine.change.commit import commit_change
 from codepilot.engine.close import open_log
 from codepilot.engine.runtime import Runtime
-from codepilot.workspace import ObjectStore, is_url, promote
+from codepilot.workspace import ObjectStore, is_url, promote, shown
 
 _FILES = {"100644": 0o644, "100755": 0o755}
 """The modes of regular files. Links are left out: nobody should have to trust where they lead."""
@@ -174,6 +174,6 @@ def pack_program(runtime: Runtime, run: Run, into: IO[bytes]) -> None:
         for path, entry in sorted(objects.read_tree(run.proposal.tree).items()):
             if (mode := _FILES.get(entry.mode)) is None:
                 continue
-            about = zipfile.ZipInfo(path)
+            about = zipfile.ZipInfo(shown(path))
             about.compress_type, about.external_attr = zipfile.ZIP_DEFLATED, (0o100000 | mode) << 16
             archive.writestr(about, objects.read_blob(entry.oid))

@@ -134,7 +134,9 @@ def _missing(context: ExecutionContext, workspace: str, declared: tuple[str, ...
     )
     try:
         found = json.loads(context.executor.run_command(asked).stdout)
-    except (CodePilotError, ValueError):
+    except (CodePilotError, ValueError, RecursionError):
+        return None
+    if not isinstance(found, list):
         return None
     return tuple(name for name in declared if name in found)
 
