@@ -10,10 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
+import typer
 from cli_kit import Command
 from cli_terminal import Terminal
 
 from build_kit import REQUEST, TODO_SCRIPT
+from codepilot.cli.options import may_be_left
 from model_server import ModelServer, Request
 
 KILLED_AT = 9
@@ -98,3 +100,12 @@ def test_a_module_that_is_written_down_is_handed_over(codepilot: Command, tmp_pa
     (tmp_path / "module.json").write_text(codepilot("spec", "scaffold").out)
     ended = codepilot("run", "module.json", cwd=tmp_path, PROJECT_RUNNER="")
     assert ended.code == 0 and (tmp_path / "order-history/pyproject.toml").is_file(), ended.out + ended.err
+
+
+@pytest.mark.parametrize("left", [typer.Abort, EOFError, KeyboardInterrupt])
+def test_a_question_that_is_left_ends_the_command_and_says_so(
+    capsys: pytest.CaptureFixture[str], left: type[BaseException]
+) -> None:
+    with pytest.raises(typer.Exit) as ended, may_be_left("Nothing was begun."):
+        raise left
+    assert ended.value.exit_code == 131 and capsys.readouterr().out == "\nNothing was begun.\n"

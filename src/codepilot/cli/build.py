@@ -33,6 +33,7 @@ from codepilot.cli.options import (
     TestHostOption,
     UnsafeFlag,
     WorktreeOption,
+    may_be_left,
     named,
     parse_budget,
 )
@@ -104,7 +105,8 @@ def build(
 
     asks = sys.stdin.isatty() and sys.stdout.isatty() and not (yes or as_json or detach)
     if task is None:
-        task, language = ask_task(language)
+        with may_be_left(NOTHING):
+            task, language = ask_task(language)
     asked = check_build_task(task)
     directory = (out or free_directory(Path.cwd(), directory_name(asked))).expanduser().absolute()
     with CodePilot(Settings.load(flags={"store": store, "artifacts": artifacts})) as pilot:
@@ -133,12 +135,17 @@ def build(
         spec = pilot.task(request)
         if asks:
             console().print(summary(spec, pilot))
-        if asks and not typer.confirm("Proceed?", default=True):
-            say("Nothing was begun.")
+        with may_be_left(NOTHING):
+            refused = asks and not typer.confirm("Proceed?", default=True)
+        if refused:
+            say(NOTHING)
             raise typer.Exit(131)
         if not detach:
             start(pilot, spec, run_id, as_json=as_json)
         print_queued(pilot, pilot.submit(spec, run_id).run_id, as_json=as_json)
+
+
+NOTHING = "Nothing was begun."
 
 
 def ask_task(language: LanguageName | None) -> tuple[str, LanguageName]:

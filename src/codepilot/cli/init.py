@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from codepilot.cli.options import UPKEEP, BudgetOption, JsonFlag, ModeName, parse_budget
+from codepilot.cli.options import UPKEEP, BudgetOption, JsonFlag, ModeName, may_be_left, parse_budget
 from codepilot.cli.output import plain, say, show_prompt
 
 if TYPE_CHECKING:
@@ -68,12 +68,13 @@ def init(
     asks = can_ask() and not yes and not as_json
     limits = parse_budget(budget or ())
     settings.check_budget(TaskKind.BUGFIX, limits)
-    if not repository:
-        agent = _agent(agent, [one.name for one in CodePilot(settings).agents() if one.ready], asks=asks)
-    chosen = mode.value if mode is not None else _choose("Mode", [one.value for one in ModeName], asks=asks)
-    if asks and "cost_usd" not in limits:
-        limits = {**limits, **_cost(settings.check_budget(TaskKind.BUGFIX, {}).cost_usd)}
-        settings.check_budget(TaskKind.BUGFIX, limits)
+    with may_be_left("Nothing was written."):
+        if not repository:
+            agent = _agent(agent, [one.name for one in CodePilot(settings).agents() if one.ready], asks=asks)
+        chosen = mode.value if mode is not None else _choose("Mode", [one.value for one in ModeName], asks=asks)
+        if asks and "cost_usd" not in limits:
+            limits = {**limits, **_cost(settings.check_budget(TaskKind.BUGFIX, {}).cost_usd)}
+            settings.check_budget(TaskKind.BUGFIX, limits)
     text = written(agent, chosen, limits)
     if place.exists():
         place.replace(place.with_name(f"{place.name}.bak"))

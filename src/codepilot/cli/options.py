@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -57,6 +58,16 @@ class GroupedCommands(TyperGroup):
         for panel, rows in groups.items():
             with formatter.section(panel):
                 formatter.write_dl(rows)
+
+
+@contextlib.contextmanager
+def may_be_left(outcome: str) -> Iterator[None]:
+    """End the command if the person leaves a question with Ctrl+C or Ctrl+D, and say what that means."""
+    try:
+        yield
+    except (typer.Abort, EOFError, KeyboardInterrupt):
+        output.say(f"\n{outcome}")
+        raise typer.Exit(131) from None
 
 
 app = typer.Typer(
