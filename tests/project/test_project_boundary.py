@@ -436,18 +436,18 @@ class TestARepositorysChoice:
         empty = "\n" * 200_000
         content = f"[testenv]\nsetenv =\n    A=1\n{empty}    B=2\n" if name == "tox.ini" else empty
         root = write(user / "code" / "repo", {**PLAIN, name: content})
-        began = time.monotonic()
+        began = time.thread_time()
         assert not list(configured_paths(root))
         assert Dependencies(root).facts("nowhere").declared is None
-        assert time.monotonic() - began < 5
+        assert time.thread_time() - began < 5
 
     def test_a_mistake_in_a_file_of_long_lines_is_found_at_once(self, user: Path) -> None:
         text = f'[project]\nrunner = """\na{" " * 200_000}\n"""\n'
         root = write(user / "code" / "repo", {**PLAIN, "codepilot.toml": text})
-        began = time.monotonic()
+        began = time.thread_time()
         with pytest.raises(CodePilotError, match="runner"):
             Settings.load(root, {})
-        assert time.monotonic() - began < 5
+        assert time.thread_time() - began < 5
 
     def test_a_project_file_that_leads_to_a_device_is_not_read(self, user: Path) -> None:
         root = write(user / "code" / "repo", PLAIN)

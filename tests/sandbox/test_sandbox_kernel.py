@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -134,28 +135,35 @@ def test_an_action_that_ignores_interrupts_costs_the_kernel(kernel):
     assert kernel.run("'x' in globals()").value == "False"
 
 
+@contextmanager
+def repeated(call, seconds):
+    """Call again and again from another thread: on a busy machine the first call may come before what it is to end."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(seconds):
+            call()
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
 def test_interrupt_from_another_thread(kernel):
     kernel.run("x = 9")
-    timer = threading.Timer(0.2, kernel.interrupt)
-    timer.start()
-    result = kernel.run("import time\ntime.sleep(600)")
-    timer.join()
+    with repeated(kernel.interrupt, 0.2):
+        result = kernel.run("import time\ntime.sleep(600)")
     assert result.status == "interrupted"
     assert kernel.run("x").value == "9"
 
 
 def test_an_interrupt_while_the_kernel_starts_keeps_the_action_from_running(kernel, tree):
-    ended = threading.Event()
-
-    def insist() -> None:
-        while not ended.wait(0.002):
-            kernel.interrupt()
-
-    insisting = threading.Thread(target=insist)
-    insisting.start()
-    result = kernel.run("open('ran', 'w').close()\nimport time\ntime.sleep(600)")
-    ended.set()
-    insisting.join()
+    with repeated(kernel.interrupt, 0.002):
+        result = kernel.run("open('ran', 'w').close()\nimport time\ntime.sleep(600)")
     assert result.status == "interrupted"
     assert kernel.run("1").value == "1"
 
@@ -292,10 +300,8 @@ def test_no_file_outside_is_taken_for_what_was_printed(landlock, view, tmp_path)
 
 def test_stop_ends_a_running_action(kernel):
     kernel.run("1")
-    timer = threading.Timer(0.2, kernel.stop)
-    timer.start()
-    result = kernel.run("import time\ntime.sleep(600)")
-    timer.join()
+    with repeated(kernel.stop, 0.2):
+        result = kernel.run("import time\ntime.sleep(600)")
     assert (result.status, result.kernel_restarted) == ("interrupted", True)
 
 

@@ -204,9 +204,9 @@ def test_other_changes_leave_the_runner_alone(path: str, before: bytes | None, a
 
 
 def test_a_configuration_that_is_slow_to_parse_counts_as_changed() -> None:
-    began = time.monotonic()
+    began = time.thread_time()
     assert bends_runner("pyproject.toml", b"[tool.pytest]\n", b"a." * 100_000 + b"a = 1\n")
-    assert time.monotonic() - began < 1.0
+    assert time.thread_time() - began < 1.0
 
 
 def test_a_new_project_brings_its_own_configuration() -> None:

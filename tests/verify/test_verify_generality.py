@@ -222,9 +222,9 @@ def test_a_branch_on_an_attribute_that_the_base_compares_with_words_is_no_sign()
 
 @pytest.mark.parametrize("line", ["equals(" * 60_000, "a" * 200_000, "[" * 200_000])
 def test_a_line_of_any_length_is_judged_in_time(line: str) -> None:
-    began = time.monotonic()
+    began = time.thread_time()
     assert not signs(files_of({}, {"src/a.ts": f"{line}\n"}), {}, ("src/a.test.ts > adds",), ())
-    assert time.monotonic() - began < 5
+    assert time.thread_time() - began < 5
 
 
 @pytest.mark.parametrize(

