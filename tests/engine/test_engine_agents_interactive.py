@@ -101,8 +101,9 @@ def after_the_stop(request: Request) -> int:
 @pytest.mark.agents
 @pytest.mark.parametrize("agent", AGENTS)
 @pytest.mark.parametrize("stop", ["pause", "worker", "agent"])
+@pytest.mark.parametrize("strategy", ["direct", "shadow"])
 def test_each_agent_is_put_back_messaged_stopped_and_goes_on(
-    settings: dict[str, str], scripts: Scripts, tmp_path: Path, agent: str, stop: str
+    settings: dict[str, str], scripts: Scripts, tmp_path: Path, agent: str, stop: str, strategy: str
 ) -> None:
     """Everything that people do to a running agent, in one run; it is stopped by a pause or a kill, and finishes."""
     done = Bash(f"{CLEAN.command}; echo '[done]'")
@@ -112,9 +113,10 @@ def test_each_agent_is_put_back_messaged_stopped_and_goes_on(
         pilot = CodePilot(configured(environ))
         argv = [sys.executable, "-m", "codepilot"]
         asked = ["--agent", agent, "--execution-mode", "interactive", "--interaction", "full_autonomy"]
+        asked += ["--strategy", strategy]
         begun = [*argv, "fix", str(scripts.checkout), *asked, "--run", "r-1", "--json"]
         with subprocess.Popen(begun, env=environ, stdout=subprocess.PIPE) as command:
-            tree = tmp_path / "home" / "workspaces" / "r-1" / "tree"
+            tree = tmp_path / "home" / "workspaces" / "r-1" / ("shadow" if strategy == "shadow" else "tree")
             try:
                 until(lambda: (tree / "first").exists())
                 kept = pilot.checkpoint("r-1", wait_sec=30).done

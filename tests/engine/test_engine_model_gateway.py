@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable
 
 import pytest
@@ -75,6 +77,20 @@ def test_the_call_that_would_pass_the_budget_is_refused_and_ends_the_run(
     assert (run.failure.kind, run.failure.details["budget"]) == (FailureKind.BUDGET_EXCEEDED, "tokens")
     assert run.spent.tokens == 320
     assert [one.budget for one in data_of(events, EventType.BUDGET_WARNED)] == ["tokens"]
+
+
+def test_a_used_up_quota_waits_for_the_reset_that_the_gateway_saw(
+    settings: dict[str, str], scripts: Scripts, asking: Callable[..., str]
+) -> None:
+    """Claude Code, Codex and Gemini CLI do not repeat the provider's header."""
+    agent = asking(1, ["raw", json.dumps({"type": "failed", "kind": "quota", "message": "429"})])
+    with ModelServer([HttpError(429, headers={"retry-after": "3600"})]) as server:
+        began = time.time()
+        run, _ = worked({**settings, **server.environ}, scripts.checkout, agent)
+    assert run.state is State.BLOCKED
+    assert run.parked_until is not None
+    assert began + 3600 <= run.parked_until / 1e6 <= time.time() + 3600
+    assert run.waiting_for is not None and run.waiting_for.kind == "quota"
 
 
 def test_near_the_budgets_end_a_person_is_asked_and_the_run_goes_on_with_more(

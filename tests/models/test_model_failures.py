@@ -167,6 +167,7 @@ def at(seconds: float) -> str:
             ),
             None,
         ),
+        (BOTH[1], HttpError(429, error("RESOURCE_EXHAUSTED", "Quota", details=[{}, {"retryDelay": "345.5s"}])), 345.5),
         (BOTH[1], HttpError(429, error("usage_limit_reached", "The usage limit", resets_at=NOW * 1000)), None),
         (BOTH[0], HttpError(429, headers={"Retry-After": "1e300"}), None),
     ],

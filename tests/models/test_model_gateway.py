@@ -41,6 +41,7 @@ class Counted:
     most_tokens: int = 10**9
     begun: list[tuple[str, Usage]] = field(default_factory=list)
     ended: list[Usage | None] = field(default_factory=list)
+    resets: list[int | None] = field(default_factory=list)
 
     def begin(self, model: str, estimate: Usage) -> Counted:
         if estimate.tokens > self.most_tokens:
@@ -50,6 +51,9 @@ class Counted:
 
     def grow(self, used: Usage) -> bool:
         return used.tokens <= self.most_tokens
+
+    def quota_is_back(self, at_us: int | None) -> None:
+        self.resets.append(at_us)
 
     def end(self, used: Usage | None) -> None:
         self.ended.append(used)
@@ -175,7 +179,19 @@ def test_what_a_provider_refuses_costs_nothing_and_is_passed_back_without_the_ke
     assert reply.headers["retry-after"] == "7"
     assert KEY not in reply.text
     assert "Incorrect API key" in reply.text
-    assert meter.ended == [None]
+    assert (meter.ended, meter.resets) == ([None], [])
+
+
+def test_the_reset_that_a_provider_names_with_a_used_up_quota_is_reported() -> None:
+    meter, began = Counted(), time.time()
+    refused = [HttpError(429, headers={"retry-after": "3600"}), HttpError(429), HttpError(402)]
+    with ModelServer(refused) as server, opened(server, meter) as (_, client):
+        for _ in refused:
+            client.post(PATHS["messages"], json=body_of("messages"))
+    first, *others = meter.resets
+    assert first is not None
+    assert began + 3600 <= first / 1e6 <= time.time() + 3600
+    assert others == [None, None]
 
 
 def test_a_provider_that_cannot_be_reached_costs_nothing() -> None:

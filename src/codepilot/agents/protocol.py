@@ -125,6 +125,8 @@ class StepContext:
     """
     model_active_at: Callable[[], float] = lambda: 0.0
     """When a call through the gateway last went on, by the monotonic clock: a long reply is progress."""
+    quota_reset_at: Callable[[], int | None] = lambda: None
+    """When the quota that refused the last call through the gateway is there again, in microseconds, if known."""
     directory: Callable[[], str] = lambda: "/"
     """The workspace's path as code inside sees it."""
     still: Callable[[], AbstractContextManager[None]] | None = None

@@ -281,6 +281,7 @@ def run_screen(console: Console, run: Run, pilot: CodePilot) -> None:
     if run.task.model:
         fallback = f", else {run.task.fallback_model}" if run.task.fallback_model else ""
         table.add_row("model", Text(plain(run.task.model + fallback)))
+    if run.task.model or spent.tokens:
         used += f", {counted(spent.tokens, 'token')}, {_cost(spent)}"
     table.add_row("spent", used)
     if run.sandbox_level:

@@ -70,6 +70,10 @@ class StepGateway:
         """When a call last went on."""
         return self._meter.active_at
 
+    def quota_reset_at(self) -> int | None:
+        """When the quota that refused the last call is there again, in microseconds, if the provider said so."""
+        return self._meter.quota_reset_at
+
     def raise_if_refused(self) -> None:
         """Raise the reason why calls are no longer made: a spent budget, or a question to a person."""
         if self._meter.stop is not None:
@@ -92,6 +96,7 @@ class RunMeter:
         self._warned: set[tuple[str, float]] | None = None
         self.stop: CodePilotError | ApprovalNeeded | None = None
         self.active_at = 0.0
+        self.quota_reset_at: int | None = None
 
     def begin(self, model: str, estimate: Usage) -> ChargedCall:
         """Charge the estimate. A call about which a person is asked waits for the end of the step."""
@@ -125,6 +130,8 @@ class RunMeter:
     def end(self, call: str, model: str, used: Usage | None) -> None:
         """Charge what the call used in place of its estimate."""
         self.active_at = time.monotonic()
+        if used is not None:
+            self.quota_reset_at = None
         usage = Usage() if used is None else used.model_copy(update={"turns": 0})
         try:
             self._work.record(EventType.MODEL_ANSWERED, ModelAnswered(call=call, model=model, usage=usage))
@@ -174,6 +181,9 @@ class ChargedCall:
 
     def grow(self, used: Usage) -> bool:
         return self._meter.grow(self._estimate, used)
+
+    def quota_is_back(self, at_us: int | None) -> None:
+        self._meter.quota_reset_at = at_us
 
     def end(self, used: Usage | None) -> None:
         self._meter.end(self._call, self._model, used)

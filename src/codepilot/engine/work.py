@@ -232,6 +232,7 @@ class Work:
                 found,
                 model_endpoint=gateway.endpoint,
                 model_active_at=gateway.active_at,
+                quota_reset_at=gateway.quota_reset_at,
                 raise_if_stopped=raise_if_stopped,
             )
             return self.agent.perform(role, seated(metered))

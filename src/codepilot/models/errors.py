@@ -171,8 +171,17 @@ def reset_at(refusal: Refusal, now: float, *, rated: bool = True) -> float | Non
     wait = retry_after(refusal.headers, now)
     if wait is not None:
         return now + wait
+    if (delay := _retry_delay(body.get("details"), now)) is not None:
+        return delay
     resets = [_moment(value, now) for value in _exhausted(refusal.headers, rated)]
     return max((reset for reset in resets if reset is not None), default=None)
+
+
+def _retry_delay(details: object, now: float) -> float | None:
+    """The moment that Google's `RetryInfo` names: `"retryDelay": "34.07s"`."""
+    found = details if isinstance(details, list) else []
+    delays = [one.get("retryDelay") for one in found if isinstance(one, Mapping)]
+    return next((_moment(delay, now) for delay in delays if isinstance(delay, str)), None)
 
 
 def _exhausted(headers: Mapping[str, str], rated: bool) -> list[str]:

@@ -29,6 +29,9 @@ class Unlimited:
     def begin(self, model: str, estimate: Usage) -> Unlimited:
         return self
 
+    def quota_is_back(self, at_us: int | None) -> None:
+        pass
+
     def grow(self, used: Usage) -> bool:
         return True
 

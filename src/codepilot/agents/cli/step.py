@@ -179,7 +179,7 @@ class CliStep:
             self._progress_at = time.monotonic()
             if isinstance(event, Failed):
                 self._look(busy=False)  # a refusal of ours counts more than what the program made of it
-                raise CodePilotError.of(event.failure)
+                raise CodePilotError.of(self._with_reset(event.failure))
             if isinstance(event, Finished):
                 return event.text or self._words
             self._take(event, running)
@@ -187,6 +187,12 @@ class CliStep:
         raise CodePilotError(
             FailureKind.AGENT_CRASHED, f"{self._adapter.name} ended without a result.", agent=self._adapter.name
         )
+
+    def _with_reset(self, failed: Failure) -> Failure:
+        """A used-up quota with the time of its reset: the gateway saw it, also where the program does not repeat it."""
+        if failed.kind is not FailureKind.MODEL_QUOTA or failed.details.get("reset_at") is not None:
+            return failed
+        return failed.model_copy(update={"details": {**failed.details, "reset_at": self._context.quota_reset_at()}})
 
     def _look(self, *, busy: bool) -> None:
         """A safe point, at most a few times a second."""

@@ -18,6 +18,10 @@ class MeteredCall(Protocol):
         """False if the call must be cut off, because so much of it is more than there is."""
         ...
 
+    def quota_is_back(self, at_us: int | None) -> None:
+        """The provider refused the call because a quota is used up, and said when it is there again, or not."""
+        ...
+
     def end(self, used: Usage | None) -> None:
         """The call is over; None if the provider refused it, so that it costs nothing."""
         ...

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from codepilot.core.events import Usage
+from codepilot.core.failures import FailureKind
+from codepilot.models import errors
 from codepilot.models.gateway.meter import CallRefused, Meter, MeteredCall
 from codepilot.models.gateway.refusals import Why, cut_off
 from codepilot.models.gateway.requests import Examined, examine
@@ -106,7 +110,10 @@ class Passing:
             raise ConnectionResetError
         headers = passed_back(head.headers)
         if head.status >= 300:
-            client.reply(head.status, headers, self._error(pieces))
+            said = self._error(pieces)
+            if metering is not None:
+                metering.refused(head, said)
+            client.reply(head.status, headers, said)
             return
         if metering is not None:
             metering.begin("text/event-stream" in head.headers.get("content-type", ""))
@@ -150,6 +157,13 @@ class _Metering:
         """The provider replies, so the call costs money."""
         self._reader = UsageReader(self._way.api, streamed, self._asked)
 
+    def refused(self, head: Begun, said: bytes) -> None:
+        """The provider refused the call. What it says of a quota's reset is kept: the program may not repeat it."""
+        found = errors.refused("", errors.Refusal(head.status, head.headers, _decoded(said)), time.time(), str)
+        if found.kind is FailureKind.MODEL_QUOTA:
+            reset = found.failure.details.get("reset_at")
+            self._call.quota_is_back(reset if isinstance(reset, int) else None)
+
     def take(self, piece: bytes) -> bool:
         """False if the run cannot pay for more of it."""
         assert self._reader is not None
@@ -170,3 +184,12 @@ class _Metering:
     def _used(self, reader: UsageReader) -> Usage:
         seen = reader.seen
         return self._prices.priced(seen.usage, seen.written)
+
+
+def _decoded(said: bytes) -> object:
+    """An error's body: an object, or the text that it is."""
+    try:
+        found = json.loads(said)
+    except (ValueError, RecursionError):
+        return said.decode("utf-8", "replace")
+    return found[0] if isinstance(found, list) and found else found
