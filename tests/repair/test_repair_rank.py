@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,12 +12,13 @@ from codepilot.core.artifacts import TestStatus
 from codepilot.project.suite import SuiteRun, TestCase
 from codepilot.repair.edit import Edit, Proposal
 from codepilot.repair.localise import TestTrace, localise
+from codepilot.repair.messages import Evidence
 from codepilot.repair.mutation.outside import outside
 from codepilot.repair.mutation.score import changed_lines
 from codepilot.repair.python.priors import penalty
 from codepilot.repair.python.source import PythonSource
 from codepilot.repair.python.test_files import TestFiles, file_of
-from codepilot.repair.rank import Plausible, explain, rank
+from codepilot.repair.rank import UNSURE, Plausible, explain, rank
 from codepilot.repair.selection import MAX_LOADED, choose_tests
 
 SOURCE = PythonSource.read("m.py", b"def f(a, b):\n    c = a + b\n    return c < 100\n")
@@ -95,6 +98,19 @@ def test_confidence_grows_with_tests_and_falls_with_rivals() -> None:
     assert 0 < alone(1) < alone(6) <= 1
     assert rank([SMALL, DELETED])[0][1] < rank([SMALL])[0][1]
     assert rank([]) == []
+
+
+def test_a_rival_at_another_place_puts_all_that_act_alike_in_doubt() -> None:
+    def acting(behaviour: str, one: Plausible, **known: int) -> Plausible:
+        proposal = replace(one.proposal, position=known.get("position", 0))
+        evidence = Evidence(behaviour=behaviour)
+        return replace(one, proposal=proposal, evidence=evidence, rival_of=known.get("rival_of", -1), covering_tests=32)
+
+    same, other = acting("x", SMALL), acting("x", SMALL, position=1)
+    assert min(one.confidence for one in rank([same, other])) > UNSURE
+    rival = acting("y", DELETED, position=2, rival_of=0)
+    assert max(one.confidence for one in rank([same, other, rival])) <= UNSURE
+    assert rank([same, other, rival])[0].one is same
 
 
 def test_explanations_name_the_place_and_the_change() -> None:

@@ -152,6 +152,20 @@ def test_an_equality_with_a_number_has_general_rivals() -> None:
     assert not list(general_rivals(proposed("def f(n):\n    return n == 3\n", "n == 3", "g(n == 3)")))
 
 
+def test_an_edit_that_moves_a_value_has_rivals_where_the_value_is_calculated() -> None:
+    text = "def f(n, most):\n    width = 2 * n\n    left = most - width\n    return left > 0 and n > 7\n"
+
+    def rivals(old: str, new: str) -> list[str]:
+        source = PythonSource.read("m.py", text.encode())
+        found = [source.apply(edit) or b"" for edit in general_rivals(proposed(text, old, new))]
+        return [one.decode().split("\n")[1].strip() for one in found]
+
+    upstream = ["width = 3 * n", "width = 1 * n"]
+    assert rivals("left > 0", "left > 1") == rivals("left > 0", "left >= 0") == upstream
+    assert rivals("most - width", "most - (width + 1)") == rivals("most - width", "most - 1 - width") == upstream
+    assert rivals("most - width", "most - n") == rivals("left > 0", "left") == rivals("n > 7", "n > 8") == []
+
+
 def test_an_edit_is_made_at_all_places_with_the_same_text() -> None:
     text = "def f(a, r):\n    x = a * r / 10\n    return x\n\n\ndef g(a, r):\n    return a * r / 10 + 1\n"
     edit = same_edit_elsewhere(proposed(text, "10", "100"))

@@ -16,6 +16,8 @@ from codepilot.repair.trial import Trial
 
 PATIENCE = 12.0
 """The multiple of its budget that a candidate gets before it is kept."""
+LAST_PATIENCE = 60.0
+"""The multiple that it gets when that ran out."""
 DERIVED = 1 << 31
 """Where the positions of candidates begin that follow from others."""
 
@@ -36,6 +38,7 @@ class Acceptance:
 
     def __post_init__(self) -> None:
         self._other = {trace.test: trace for trace in self.traces if trace.test in self.also_failing}
+        self._rivals = set[bytes]()
         self._literals = frozenset(self.facts.failure.literals)
         self._of_targets = frozenset[tuple[str, int]]().union(*map(self._functions, self.failing))
 
@@ -48,6 +51,10 @@ class Acceptance:
             return known
         self.ledger.found.append(known)
         for edit in self.backend.general_rivals(proposal):
+            content = proposal.source.apply(edit)
+            if content is None or content in self._rivals:
+                continue
+            self._rivals.add(content)
             rival = self._plausible(self._following(proposal, edit), patience)
             if isinstance(rival, Plausible):
                 self.ledger.found.append(replace(rival, rival_of=proposal.position))
@@ -74,6 +81,8 @@ class Acceptance:
         if content is None or content in self.refused or self.ledger.has(proposal.source.path, content):
             return None
         result = self.trial.confirm(job, max(PATIENCE, patience))
+        if result is not None and result.outcome == "timeout":  # a busy machine may have held it up
+            result = self.trial.confirm(job, LAST_PATIENCE)
         if result is None:
             return False
         if result.outcome != "passed":

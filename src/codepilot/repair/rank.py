@@ -173,14 +173,19 @@ def rank(found: Sequence[Plausible]) -> list[Ranked]:
 
 
 def _rivals(found: Sequence[Plausible]) -> tuple[set[int], set[int]]:
-    """The positions of special cases that behave unlike a general rival, and of these and their rivals."""
+    """The positions of special cases that behave unlike a general rival, and of all that act as these or their rivals.
+
+    A rival at another place is no more general: it makes both doubtful, and neither less likely.
+    """
     by_position = {one.proposal.position: one for one in found}
     special, doubtful = set[int](), set[int]()
     for rival in found:
         one = by_position.get(rival.rival_of)
         if one is not None and (not rival.evidence.behaviour or _cluster(rival) != _cluster(one)):
-            special.add(one.proposal.position)
-            doubtful |= {one.proposal.position, rival.proposal.position}
+            if one.proposal.edit.start == rival.proposal.edit.start:
+                special.add(one.proposal.position)
+            acting = {_cluster(one), _cluster(rival)}
+            doubtful |= {other.proposal.position for other in found if _cluster(other) in acting}
     return special, doubtful
 
 

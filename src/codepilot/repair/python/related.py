@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from codepilot.repair.edit import Edit, Proposal
 from codepilot.repair.python.source import PythonSource, PythonUnit
+from codepilot.repair.python.upstream import upstream_rivals
 
 _EQUALITY = re.compile(r" (==|!=) (-?\d+)(?![\w.])")
 _PLAIN = frozenset(map(repr, (0, 1, -1, 2, "", True, False, None)))
@@ -22,6 +23,12 @@ _LEAST_SITE = 4
 
 
 def general_rivals(proposal: Proposal) -> Iterator[Edit]:
+    """What may be meant instead of an edit that passed, as its tests cannot tell the two apart."""
+    yield from _comparisons(proposal)
+    yield from upstream_rivals(proposal)
+
+
+def _comparisons(proposal: Proposal) -> Iterator[Edit]:
     """The edit with a comparison in place of an equality with a number that it brings in: `== -1` → `< 0`."""
     edit = proposal.edit
     old, new = proposal.source.text[edit.start : edit.end], edit.replacement
