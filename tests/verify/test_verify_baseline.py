@@ -138,6 +138,21 @@ def test_tests_without_their_server_are_not_the_first_to_be_repaired(make_lab: L
     assert "port 5432" in alone.failure.message and "[project] env" in alone.failure.advice
 
 
+def test_tests_that_start_a_missing_program_come_last(make_lab: LabMaker) -> None:
+    starting = "import subprocess\n\n\ndef test_a():\n    subprocess.run(['no-such-program'])\n"
+    assert make_lab({**BASE, "tests/test_a.py": starting}).baseline().targets == (ADD,)
+    lab = make_lab({**BASE, "calc.py": MENDED, "tests/test_a.py": starting})
+    assert lab.baseline().targets == ("tests/test_a.py::test_a",)
+
+
+def test_tests_that_set_a_missing_locale_are_not_repaired(make_lab: LabMaker) -> None:
+    setting = "import locale\n\n\ndef test_a():\n    locale.setlocale(locale.LC_ALL, 'xx_XX')\n"
+    assert make_lab({**BASE, "tests/test_a.py": setting}).baseline().targets == (ADD,)
+    alone = make_lab({**BASE, "calc.py": MENDED, "tests/test_a.py": setting}).refused()
+    assert alone.kind is FailureKind.ENVIRONMENT_MISSING
+    assert "tests/test_a.py::test_a sets a locale" in alone.failure.message and "locales" in alone.failure.advice
+
+
 def test_a_wrong_statement_of_sql_is_a_bug_and_no_server_is_missing(make_lab: LabMaker) -> None:
     wrong = "import sqlite3\n\n\ndef test_a():\n    sqlite3.connect(':memory:').execute('select x from shop')\n"
     lab = make_lab({**BASE, "calc.py": MENDED, "tests/test_a.py": wrong})

@@ -22,6 +22,7 @@ from codepilot.verify.lacking import (
     cannot_start,
     no_async_plugin,
     no_fixture,
+    no_locale,
     no_server,
 )
 from codepilot.verify.suite_runs import Baseline, Bench
@@ -29,6 +30,8 @@ from codepilot.verify.verdict import (
     CUT_SHORT,
     Failing,
     baseline_verdict,
+    lacks_locale,
+    lacks_program,
     lacks_server,
     passes,
     selects,
@@ -175,11 +178,15 @@ def _first_failure(bench: Bench, within: Sequence[str], missing: Missing) -> Bas
     unserved = [test for test in red if lacks_server(suite.cases[test])]
     if unserved and not lacking:
         lacking = no_server(unserved, suite)
+    unplaced = [test for test in red if lacks_locale(suite.cases[test])]
+    if unplaced and not lacking:
+        lacking = no_locale(unplaced)
     unfixed = [test for test in red if suite.cases[test].error_type == NO_FIXTURE]
     if unfixed and not lacking and not missing.may_be_written:
         lacking = no_fixture(unfixed, suite, bench.project, missing)
-    tried = [test for test in red if test not in (*awaited, *unserved, *unfixed)]
+    tried = [test for test in red if test not in (*awaited, *unserved, *unplaced, *unfixed)]
     tried += unfixed if missing.may_be_written else []
+    tried.sort(key=lambda test: lacks_program(suite.cases[test]))  # no edit installs a program
     for test in tried[:MAX_CANDIDATE_TARGETS]:
         first = bench.run((test,))
         if first.status == "cannot_start" and first.missing_module and missing.blocks(first.missing_module):

@@ -114,6 +114,16 @@ def no_server(tests: Sequence[str], suite: SuiteRun) -> CodePilotError:
     )
 
 
+def no_locale(tests: Sequence[str]) -> CodePilotError:
+    """The error for tests that set a locale which is not installed."""
+    which = f"{tests[0]} and {len(tests) - 1} more set" if len(tests) > 1 else f"{tests[0]} sets"
+    return CodePilotError(
+        FailureKind.ENVIRONMENT_MISSING,
+        f"{which} a locale that this machine does not have.",
+        "Install the locales that the tests set (Debian: the package locales-all); or name another test with --test.",
+    )
+
+
 def explained(found: ModuleFacts, project: Project) -> tuple[str, str]:
     """What is known of a missing module, and the next step; no package is advised that the project does not name."""
     if found.in_repository:

@@ -27,6 +27,7 @@ CUT_SHORT = (*LIMITED, "interrupted")
 MAX_ERRORS = 20
 MAX_TRACEBACK = 4_000
 
+_OF_PROGRAMS = re.compile(r"subprocess\.py:\d+: in _execute_child|subprocess\.py\", line \d+, in _execute_child")
 OUTSIDE = frozenset(
     {"ConnectionError", "ConnectionRefusedError", "ConnectionResetError", "ConnectTimeout", "TimeoutError", "gaierror"}
     | {"URLError", "HTTPError", "ProxyError", "SSLError", "OperationalError", "InterfaceError"}
@@ -81,6 +82,17 @@ class Comparison:
 def lacks_server(case: TestCase) -> bool:
     """True if the test failed for lack of a server or the network."""
     return case.error_type.rpartition(".")[2] in OUTSIDE and not _OF_SQL.search(case.message)
+
+
+def lacks_locale(case: TestCase) -> bool:
+    """True if the test failed as it set a locale that the machine does not have."""
+    return case.message.startswith("unsupported locale setting")
+
+
+def lacks_program(case: TestCase) -> bool:
+    """True if the test failed as it started a program that is not there."""
+    started = _OF_PROGRAMS.search(case.traceback) and not re.search(r"/", case.message.rpartition(": ")[2])
+    return case.error_type == "FileNotFoundError" and bool(started)
 
 
 def selects(target: str, test: str) -> bool:
