@@ -69,6 +69,12 @@ TEST_PATH = re.compile(r"(?:^|[/\\_.])(?:tests?|specs?|conftest|pytest|unittest)
 TEST_WORDS = re.compile(
     r"PYTEST|UNITTEST|JEST|VITEST|TOX_|NOSE|\bCI\b|GITHUB_ACTIONS|TRAVIS|JENKINS|BUILD_ID|CODEPILOT|_called_from_test",
 )
+MAX_DIGITS = 20
+SEARCHES = frozenset(
+    {"search", "match", "fullmatch", "findall", "finditer", "split", "splitlines", "partition", "rpartition", "find"}
+    | {"rfind", "index", "loads", "literal_eval", "dict"}
+)
+"""Calls that look for a part of a text."""
 
 
 def evasions(change: PythonChange, tests: TestValues) -> Iterator[Sign]:
@@ -78,6 +84,7 @@ def evasions(change: PythonChange, tests: TestValues) -> Iterator[Sign]:
     yield from _counters(change)
     yield from _swallowed(change)
     yield from judge_signs(change, tests)
+    yield from _own_text(change, tests)
 
 
 def _only_tested(change: PythonChange) -> Iterator[Sign]:
@@ -163,6 +170,23 @@ def _decides(change: PythonChange, node: ast.AST) -> bool:
             return False
         below = above
     return False
+
+
+def _own_text(change: PythonChange, tests: TestValues) -> Iterator[Sign]:
+    """Functions that read documentation in which the change wrote values of the failing test."""
+    texts = [fold(node) for node in change.nodes(ast.Constant) if _is_docstring(change, node)]
+    words = [word for text in texts if isinstance(text, str) for word in re.findall(r"[\w.]*\w", text)]
+    values = [int(word) if word.isdecimal() and len(word) < MAX_DIGITS else word for word in words]
+    copied = [value for value in values if tests.copied(value)]
+    for node in change.nodes(ast.Attribute, ast.Name, ast.Call) if copied else ():
+        reads = named(node) == "__doc__" or called(node) == "getdoc"
+        if reads and _inside_function(change, node) and any(map(_searches, change.ancestors(node))):
+            why = f"the code searches its documentation, where the change wrote {shown(copied[0])}"
+            yield sign("copied_lookup", change.path, getattr(node, "lineno", 0), f"{why}, a value of the failing test")
+
+
+def _searches(node: ast.AST) -> bool:
+    return isinstance(node, ast.Compare | ast.Subscript | ast.For | ast.comprehension) or called(node) in SEARCHES
 
 
 # Clocks and counters --------------------------------------------------------------------------------
