@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from codepilot.cli.series import _print
 from codepilot.core.artifacts import TestSummary
 from codepilot.core.events import BasePinned, State
 from codepilot.core.task import Goal, TaskSpec
@@ -66,3 +67,19 @@ def test_the_next_run_of_a_series(runs: list[Any], accept: bool, following: str 
         base = next_base(runs, accept_plausible=accept)
         assert (task.tests, task.within, base and base.tree) == ((following,), (), tree)
         assert task.task_id != TASK.task_id
+
+
+def test_each_change_of_a_series_comes_with_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [
+        ended("confirmed", ALL[0], ALL, ALL[1:]),
+        ended("plausible", ALL[1], ALL[1:], ALL[2:]),
+        ended(None, ALL[2], ALL),
+    ]
+    for number, run in enumerate(runs):
+        run.run_id, run.failure = f"r-{number}", None
+        if run.proof:
+            run.proof.reason = "too few mutants"
+    _print(runs, None, accept_plausible=False, applied=False)
+    shown = capsys.readouterr().out
+    assert "codepilot apply r-0\n" in shown and "codepilot apply r-1 --accept-plausible\n" in shown
+    assert "apply r-2" not in shown

@@ -39,4 +39,4 @@ def test_its_own_tests_do_not_make_a_change_confirmed_that_breaks_another_rule()
 
 def test_what_is_not_measured_is_not_called_too_little() -> None:
     assert "Python code only" in grade(None, "full", ("test_a",), (), python=False).reason
-    assert "too little" in grade(None, "full", ("test_a",), ()).reason
+    assert "too few mutants" in grade(None, "full", ("test_a",), ()).reason

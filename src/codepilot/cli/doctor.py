@@ -116,6 +116,8 @@ def _models(settings: Settings) -> list[Finding]:
             continue
         ready = provider.key_present or provider.key_optional
         key = f"{provider.variable} is {'set' if provider.key_present else 'not set'}"
+        if provider.key_optional and not provider.key_present:
+            key = f"no key is sent; {provider.variable} sets one"
         detail = f"{key}; asked at {provider.url}" if provider.url else key
         findings.append(Finding(name, "ok" if ready else "missing", detail, f"Set {provider.variable}."))
     try:
@@ -212,9 +214,12 @@ def _disk(settings: Settings) -> list[Finding]:
     used = {kind: found for kind, found in settings.home.disk_use().items() if found[0]}
     if not used:
         return []
-    largest = sorted(used.items(), key=lambda one: -one[1][0])
+    total = sum(size for size, _ in used.values())
+    largest = sorted(
+        ((kind, found) for kind, found in used.items() if found[0] * 100 >= total), key=lambda one: -one[1][0]
+    )
     parts = ", ".join(f"{kind} {'' if whole else 'over '}{_size(size)}" for kind, (size, whole) in largest)
-    return [Finding("disk use", "ok", f"{_size(sum(size for size, _ in used.values()))}: {parts}")]
+    return [Finding("disk use", "ok", f"{_size(total)}: {parts}")]
 
 
 def _size(size: float) -> str:
@@ -247,8 +252,7 @@ def _project(settings: Settings, *, tests: bool) -> list[Finding]:
             found = pilot.inspect(task, tests_sec=TESTS_SEC if tests else None, on_progress=stages.begin)
         except CodePilotError as error:
             if error.kind is FailureKind.REPO_UNREACHABLE:
-                detail = "this directory is in no git repository"
-                return [Finding("project", "missing", detail, "Run doctor in a checkout to check its project too.")]
+                return [Finding("project", "missing", error.failure.message, error.failure.advice)]
             return [_failed("project", error, needed=False)]
     findings = [
         Finding("project", "ok", f"{found.root}, {found.language}, tested by {found.runner}"),

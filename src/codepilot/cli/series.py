@@ -105,9 +105,12 @@ def _print(done: Sequence[Run], refused: Failure | None, *, accept_plausible: bo
         screen.print(Text.assemble((what.ljust(10), colour), f" {run.run_id}  ", plain(test)), soft_wrap=True)
         if why:
             screen.print(Text.assemble(" " * 11, (plain(why), "dim")), soft_wrap=True)
-    left = [run.run_id for run in done if _fixed(run, accept_plausible=True)] if not applied else []
+    left = [run for run in done if _fixed(run, accept_plausible=True)] if not applied else []
     if left:
-        say("Write a change into the checkout, in this order: codepilot apply RUN")
+        say("Write the changes into the checkout, in this order:")
+    for run in left:
+        flag = "" if _fixed(run, accept_plausible=False) else " --accept-plausible"
+        say(f"  codepilot apply {run.run_id}{flag}")
     if refused is not None:
         failure(screen, refused)
 

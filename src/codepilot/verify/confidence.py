@@ -96,7 +96,7 @@ def _few(strength: MutationScore | None, *, python: bool) -> str:
     every = strength is not None and strength.mutants == strength.near == strength.near_killed >= FEW_MUTANTS
     if strength is None or (strength.mutants < STRONG_MUTANTS and not every):
         count = 0 if strength is None else strength.mutants
-        return f"too little could be varied around the change to tell ({count} mutants)"
+        return f"too few mutants of the changed code could be made and run in time to tell ({count})"
     if left := strength.still_failing:
         still = f"of the changed code still {'fails' if len(left) == 1 else 'fail'}"
         return f"{counted(len(left), 'other test')} {still}, {left[0]} first: the cause may remain"

@@ -77,7 +77,7 @@ def resolve(repository: Repository, ref: str | None) -> str:
         if done.stderr.strip():
             raise unreachable(f"git cannot read {repository.root}: {last_line(done.stderr)}")
         raise unreachable(
-            f"{repository.root} has no commit yet: run git commit",
+            f"{repository.root} has no commit yet",
             "Commit the project once (`git add -A && git commit`), then try again.",
         )
     done = run_git(["rev-parse", "--verify", "-q", f"{ref}^{{commit}}"], repository.git_dir, work_tree=repository.root)
