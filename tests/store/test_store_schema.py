@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated
 
 import pytest
-from pydantic import create_model
+from pydantic import AfterValidator, create_model
 from raw_sql import on_postgres, raw_sql
 from sample_runs import new_run, take, turn
 from sqlalchemy import create_engine, inspect
@@ -161,3 +162,19 @@ def test_the_schema_digest_of_a_view_tells_of_contracts_within_it():
     assert shape() == shape()
     assert shape() != shape(b=(int, 2))
     assert schema_digest_of(Run) != schema_digest_of(TaskSpec)
+
+
+def test_the_schema_digest_is_the_same_in_each_process():
+    """Where functions are in memory does not count: a view of another process would be folded anew."""
+
+    def digest() -> str:
+        def check(text: str) -> str:
+            return text
+
+        checked.append(check)
+        return schema_digest_of(
+            create_model("Checked", __base__=Contract, a=(Annotated[str, AfterValidator(check)], ""))
+        )
+
+    checked: list[object] = []
+    assert digest() == digest() and len(set(map(id, checked))) == 2

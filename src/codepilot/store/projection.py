@@ -6,6 +6,7 @@ A commit folds its events onto the rows they touch. `fsck` folds the whole log o
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
@@ -246,13 +247,18 @@ _upserts = {
 }
 
 
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+"""Where a validator's function is in memory: another place in each process."""
+
+
 def schema_digest_of(model: type[Contract]) -> str:
     """A digest of the fields of a contract and of all contracts within it."""
     known: dict[str, str] = {}
 
     def look(kind: object) -> None:
         if isinstance(kind, type) and issubclass(kind, Contract) and kind.__qualname__ not in known:
-            known[kind.__qualname__] = repr({name: field.annotation for name, field in kind.model_fields.items()})
+            shown = repr({name: field.annotation for name, field in kind.model_fields.items()})
+            known[kind.__qualname__] = _ADDRESS.sub("", shown)
             for field in kind.model_fields.values():
                 look(field.annotation)
         for part in get_args(kind):
