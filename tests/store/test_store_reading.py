@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 from raw_sql import on_postgres, raw_sql
-from sample_runs import new_run, succeed, take, task, turn
+from sample_runs import draft, new_run, succeed, take, task, turn
 
 from codepilot.core.decide import start
-from codepilot.core.events import EventType, State
+from codepilot.core.events import EventType, SkillCall, State, TurnFinished
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.memory import MemoryRecalled
 from codepilot.store import Store
+from codepilot.store.listing import Tally
 
 
 def test_an_unknown_run_says_where_to_look(store: Store) -> None:
@@ -100,3 +102,18 @@ def test_many_events_leave_reading_cheap(place: str, store: Store) -> None:
     ((view_seq,),) = raw_sql(place, "SELECT seq FROM views")
     assert run.last_seq - view_seq <= 64
     assert store.events(run_id, limit=1)[0].type is EventType.TASK_SPEC_RECORDED
+
+
+def test_the_calls_and_memories_of_a_run_are_counted(store: Store) -> None:
+    run_id = new_run(store)
+    claim = take(store, run_id=run_id)
+    calls = tuple(SkillCall(skill="read_file", status=status) for status in ("success", "success", "error"))
+    store.append(claim, turn(claim, 1))
+    store.append(claim, [turn(claim, 2)[0], draft(claim, EventType.TURN_FINISHED, finished(2, calls))])
+    store.append(claim, [draft(claim, EventType.MEMORY_RECALLED, MemoryRecalled(kind="failure", found=()))])
+    assert store.listing.tally(run_id) == Tally({("read_file", "success"): 2, ("read_file", "error"): 1}, 1, 0)
+    assert store.listing.tally(new_run(store)) == Tally({}, 0, 0)
+
+
+def finished(number: int, calls: tuple[SkillCall, ...]) -> TurnFinished:
+    return TurnFinished(turn=number, observation={}, calls=calls)

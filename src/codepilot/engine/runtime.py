@@ -17,6 +17,7 @@ from codepilot.core.failures import CodePilotError
 from codepilot.core.run import Run
 from codepilot.engine.settings import ARTIFACTS_VARIABLE, Settings
 from codepilot.store import Artifacts, Home, Store, open_artifacts
+from codepilot.store.listing import Tally
 from codepilot.store.queue import LEASE, Lease
 from codepilot.telemetry import Redactor
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 KEPT = 400
+TALLIES_KEPT = 1_000
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,7 @@ class RunViews:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: OrderedDict[str, Run] = OrderedDict()
+        self._tallies: OrderedDict[str, tuple[int, Tally]] = OrderedDict()
         self._guard = threading.Lock()
 
     def of(self, run_ids: Sequence[str]) -> dict[str, Run]:
@@ -143,3 +146,16 @@ class RunViews:
             while len(self._known) > KEPT:
                 self._known.popitem(last=False)
         return found
+
+    def tally(self, run: Run) -> Tally:
+        """What the log of this run says of tools and memory. A log that did not grow is not read again."""
+        with self._guard:
+            last_seq, tally = self._tallies.get(run.run_id, (None, None))
+        if tally is None or last_seq != run.last_seq:
+            tally = self._store.listing.tally(run.run_id)
+        with self._guard:
+            self._tallies[run.run_id] = (run.last_seq, tally)
+            self._tallies.move_to_end(run.run_id)
+            while len(self._tallies) > TALLIES_KEPT:
+                self._tallies.popitem(last=False)
+        return tally

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from sqlalchemy import func, select, tuple_
+from sqlalchemy import and_, func, or_, select, tuple_
 
 from codepilot.core.events import Event, EventType
 from codepilot.core.memory import MemoryRecalled
@@ -24,7 +25,7 @@ from codepilot.store.rows import (
 from codepilot.store.schema import events, runs, steps
 
 NEWEST_TURNS = 2_000
-"""Turns whose calls are counted."""
+"""Turns of a run whose calls are counted."""
 
 _ROW = (
     runs.c.run_id,
@@ -36,6 +37,18 @@ _ROW = (
     runs.c.updated_at,
     runs.c.failure_kind,
 )
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What the log of one run says of tools and memory."""
+
+    calls: Mapping[tuple[str, str], int]
+    """How often a tool was called, by its name and the call's status."""
+    asked: int
+    """How often the run asked for memories of failures and patterns."""
+    found: int
+    """How often there were some."""
 
 
 class Listing:
@@ -85,22 +98,20 @@ class Listing:
         query = select(events).where(*named).order_by(events.c.at, events.c.run_id, events.c.seq)
         return [read_event(row) for row in self._database.reading(lambda db: db.execute(query).all())]
 
-    def tool_calls(self, run_ids: Sequence[str]) -> dict[str, dict[str, int]]:
-        """How often the newest turns of these runs called each tool, by the calls' status."""
-        turns = (events.c.run_id.in_(run_ids), events.c.type == EventType.TURN_FINISHED.value)
-        called = select(events.c.data).where(*turns, events.c.data.contains('"calls":[{'))
-        newest = called.order_by(events.c.at.desc()).limit(NEWEST_TURNS)
-        found: dict[str, Counter[str]] = {}
-        for data in self._database.reading(lambda db: list(db.scalars(newest))):
-            for call in json.loads(data)["calls"]:
-                found.setdefault(call["skill"], Counter())[call["status"]] += 1
-        return {skill: dict(statuses) for skill, statuses in found.items()}
-
-    def recalls(self, run_ids: Sequence[str]) -> tuple[int, int]:
-        """How often these runs asked for memories, and how often some were found."""
-        asked = select(events.c.data).where(
-            events.c.run_id.in_(run_ids), events.c.type == EventType.MEMORY_RECALLED.value
-        )
-        found = self._database.reading(lambda db: list(db.scalars(asked)))
-        asked_for = [one for one in map(MemoryRecalled.model_validate_json, found) if one.kind != "quirk"]
-        return len(asked_for), sum(any(item.memory.kind == one.kind for item in one.found) for one in asked_for)
+    def tally(self, run_id: str) -> Tally:
+        """What the newest turns of a run called, and how often it asked for memories."""
+        called = and_(events.c.type == EventType.TURN_FINISHED.value, events.c.data.contains('"calls":[{'))
+        wanted = or_(called, events.c.type == EventType.MEMORY_RECALLED.value)
+        query = select(events.c.type, events.c.data).where(events.c.run_id == run_id, wanted)
+        newest = query.order_by(events.c.seq.desc()).limit(NEWEST_TURNS)
+        calls: Counter[tuple[str, str]] = Counter()
+        asked = found = 0
+        for kind, data in self._database.reading(lambda db: db.execute(newest).all()):
+            if kind == EventType.TURN_FINISHED.value:
+                calls.update((call["skill"], call["status"]) for call in json.loads(data)["calls"])
+                continue
+            recalled = MemoryRecalled.model_validate_json(data)
+            if recalled.kind != "quirk":
+                asked += 1
+                found += any(item.memory.kind == recalled.kind for item in recalled.found)
+        return Tally(calls, asked, found)

@@ -55,7 +55,7 @@ class Analytics(Contract):
     retries_by_role: dict[str, int]
     """Steps that were tried again after a failure of the infrastructure."""
     tool_calls: dict[str, dict[str, int]]
-    """How often each tool was called in the newest turns, by the calls' status."""
+    """How often each tool was called, by the calls' status."""
     timeouts: int
     approvals: int
     approvals_denied: int

@@ -126,7 +126,7 @@ def _tools(calls: Mapping[str, Mapping[str, int]]) -> Chart:
     endings = ("success", "error", "timeout", "policy_violation")
     rows = [(tool, *(str(calls[tool].get(ending, 0)) for ending in endings)) for tool in every]
     titles = ("Tool", *(ending.replace("_", " ").capitalize() for ending in endings))
-    return Chart("Tool calls", "of the newest turns", bar_rows(bars), titles, rows)
+    return Chart("Tool calls", "of these runs", bar_rows(bars), titles, rows)
 
 
 def _counted(title: str, counts: Mapping[str, int], tones: Mapping[str, str], tone: str = "live") -> Chart:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING
 
@@ -46,8 +47,12 @@ class Reading(FacadeBase):
 
         listing = self._runtime.store.listing
         runs = self.views([row.run_id for row in listing.page(RunFilter(), newest)])
-        names = list(runs)
-        return analyse(list(runs.values()), listing.retries(names), listing.recalls(names), listing.tool_calls(names))
+        tallies = [self._runtime.views.tally(run) for run in runs.values()]
+        memory = (sum(one.asked for one in tallies), sum(one.found for one in tallies))
+        calls: dict[str, Counter[str]] = {}
+        for (tool, status), number in (call for one in tallies for call in one.calls.items()):
+            calls.setdefault(tool, Counter())[status] += number
+        return analyse(list(runs.values()), listing.retries(list(runs)), memory, calls)
 
     def costs(self, run_id: str = "last") -> Costs:
         """What a run and the runs that work on parts of its plan used, with what those at work have used so far."""
