@@ -204,6 +204,11 @@ def test_scopes_are_a_ladder(site: Site, checkout: Path) -> None:
     ):
         answer = site.client.post("/v1/tasks", json={"prompt": "x", **more}, headers=operator)
         assert answer.status_code in (403, 422), more
+    for name in ("model", "fallback_model", "fallbackModel"):
+        for kind in ("scripted", "replay"):
+            task = {"prompt": "x", "repoUrl": "https://github.com/a/b", "agent": "codeact", name: f"{kind}:/etc/passwd"}
+            answer = site.client.post("/v1/tasks", json=task, headers=operator)
+            assert (answer.status_code, "root:" in answer.text) == (403, False), "a file of the server is looked at"
 
 
 def test_forms_of_other_sites_do_nothing(site: Site, checkout: Path) -> None:

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from codepilot.core.contract import Contract
 from codepilot.core.events import (
     DependencyDegraded,
@@ -135,9 +137,11 @@ def _text(path: Path) -> str:
 
 
 def _unusable(path: Path, what: str, error: Exception) -> CodePilotError:
+    # pydantic's own text quotes the file, which is the server's where a service reads it
+    wrong = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
     return CodePilotError(
         FailureKind.INVALID_SPEC,
-        f"{path} is not {what}: {str(error)[:200]}.",
+        f"{path} is not {what}: {wrong[:200]}.",
         next_action="Name another file.",
     )
 

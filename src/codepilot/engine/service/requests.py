@@ -80,6 +80,7 @@ class ServiceWork(FacadeBase):
 
         hosts = self.settings.service.repository_hosts
         values = parsed(document)
+        check_named(who, values)  # before anything looks at it
         if (sent := values.pop("base", None)) is None:
             named = next((values[name] for name in ("repo", "repoUrl", "repo_url") if name in values), "")
             place = _own_place(values, self.settings.home.builds / run_id) if named == "" else ""
@@ -165,11 +166,23 @@ def _is_remote(repo: str) -> bool:
     return is_url(repo) and not repo.lower().startswith("file:")
 
 
+def check_named(who: Principal, values: Mapping[str, Any]) -> None:
+    """The interpreter and models of a document that is not read yet: a scripted model is a file of the server."""
+    if values.get("python") is not None and not who.scope.allows(Scope.ADMIN):
+        raise _not_yours("an interpreter of the server")
+    for name in ("model", "fallback_model", "fallbackModel"):
+        check_model(who, str(values.get(name) or ""))
+
+
 def check_models(who: Principal, task: TaskSpec) -> None:
-    """Others than administrators use models of the known providers: an address could be sent the service's keys."""
     for named in (task.model or "", task.fallback_model or ""):
-        if named and not who.scope.allows(Scope.ADMIN) and not named.startswith(_OWN_KEYS):
-            raise _not_yours(f"the model {named!r}")
+        check_model(who, named)
+
+
+def check_model(who: Principal, named: str) -> None:
+    """Others than administrators use models of the known providers: an address could be sent the service's keys."""
+    if named and not who.scope.allows(Scope.ADMIN) and not named.startswith(_OWN_KEYS):
+        raise _not_yours(f"the model {named!r}")
 
 
 def _not_yours(what: str) -> CodePilotError:
