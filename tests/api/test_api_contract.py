@@ -8,15 +8,19 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 from api_kit import Site
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from codepilot.api import requests
 from codepilot.api.patches import only_path
-from codepilot.api.shapes import microseconds, moment
+from codepilot.api.routes import ROUTERS
+from codepilot.api.shapes import BodyIn, microseconds, moment
 from codepilot.core.access import Scope
+from codepilot.core.contract import Contract
 from codepilot.core.events import Event
 from codepilot.core.run import replay
 
@@ -276,6 +280,28 @@ def test_one_file_of_a_patch() -> None:
     odd = b'diff --git "a/\\303\\274.py" "b/\\303\\274.py"\n--- /dev/null\n+++ "b/\\303\\274.py"\n'
     assert only_path(patch + odd, "ü.py") == odd
     assert io.BytesIO(only_path(patch, "x.py") or b"").readline() == b"diff --git a/x.py b/x.py\n"
+
+
+def test_a_parameter_that_a_route_does_not_know_is_refused(site: Site, run_id: str) -> None:
+    headers = site.as_(Scope.VIEWER)
+    answer = site.client.get("/v1/runs", params={"status": "DONE", "limit": 5}, headers=headers)
+    assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
+    assert "query.status: there is no such parameter; the route takes state, verdict, repo" in answer.json()["detail"]
+    bare = site.client.get("/v1/me", params={"x": "1"}, headers=headers).json()
+    assert bare["errors"] == ["query.x: there is no such parameter; the route takes no parameters"]
+    listed = site.client.get(f"/v1/runs/{run_id}/artifacts", params={"linkSec": 5}, headers=headers)
+    assert listed.status_code == 200, "a name in camelCase is known"
+    assert site.client.get("/v1/me", params={"x": "1"}).status_code == 401, "nothing is said without credentials"
+
+
+def test_bodies_are_built_with_their_routes() -> None:
+    """Pydantic warns on standard error of a field that is built when its first request arrives."""
+    fields = [
+        one for router in ROUTERS for route in router.routes for one in cast(APIRoute, route).dependant.body_params
+    ]
+    bare = [kind for one in fields if isinstance(kind := one.field_info.annotation, type)]
+    late = [kind.__name__ for kind in bare if issubclass(kind, Contract) and not issubclass(kind, BodyIn)]
+    assert bare and not late
 
 
 def test_times_lose_nothing() -> None:

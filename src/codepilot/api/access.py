@@ -10,6 +10,7 @@ from fastapi import Depends, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 
+from codepilot.api.parameters import refuse_unknown_parameters
 from codepilot.api.problems import Refused, not_allowed, too_many, unauthenticated
 from codepilot.api.requests import wants_page
 from codepilot.api.service import Service, service_of
@@ -114,7 +115,8 @@ def requires(scope: Scope) -> Callable[[Request], Awaitable[Principal]]:
     async def dependency(request: Request) -> Principal:
         who = await identify(request)
         if not who.scope.allows(scope):
-            raise not_allowed(f"{who.name} is a {who.scope}; this needs {scope}.")
+            raise not_allowed(f"{who.name} has the scope {who.scope}; this needs {scope}.")
+        refuse_unknown_parameters(request)
         return who
 
     return dependency

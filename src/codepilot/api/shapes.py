@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainSerializer, WithJsonSchema
+from pydantic import ConfigDict, Field, PlainSerializer, WithJsonSchema
 
 from codepilot.core.access import Scope
 from codepilot.core.approval import WaitingFor
@@ -36,6 +36,12 @@ Moment = Annotated[
     PlainSerializer(moment, return_type=str, when_used="json"),
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
+
+
+class BodyIn(Contract):
+    """The body of a request. It is built with its route: pydantic warns of FastAPI's fields that are built later."""
+
+    model_config = ConfigDict(defer_build=False)
 
 
 class Submitted(Contract):
@@ -254,11 +260,11 @@ class Controlled(Contract):
     pause_requested: bool
 
 
-class ForkIn(Contract):
+class ForkIn(BodyIn):
     at: int | None = Field(default=None, ge=1, lt=1 << 53, description="The last event to take over.")
 
 
-class ResumeIn(Contract):
+class ResumeIn(BodyIn):
     limits: dict[str, float] = Field(
         default={},
         max_length=20,
@@ -268,7 +274,7 @@ class ResumeIn(Contract):
     strategy: Strategy | None = None
 
 
-class ApplyIn(Contract):
+class ApplyIn(BodyIn):
     accept_plausible: bool = False
 
 

@@ -10,7 +10,7 @@ from pydantic import Field
 from codepilot.api.access import Operator, Viewer
 from codepilot.api.etags import etagged
 from codepilot.api.service import Service, service_of
-from codepilot.api.shapes import Moment
+from codepilot.api.shapes import BodyIn, Moment
 from codepilot.core.artifacts import ArtifactRef
 from codepilot.core.checkpoint import CheckpointViolation, Status, Trigger
 from codepilot.core.contract import Contract, JsonObject
@@ -72,14 +72,14 @@ class CheckpointList(Contract):
     checkpoints: tuple[CheckpointOut, ...]
 
 
-class MessageIn(Contract):
+class MessageIn(BodyIn):
     """`turn` delivers the message at the end of the agent's turn."""
 
     text: Words
     when: Literal["now", "turn"] = "now"
 
 
-class RollbackIn(Contract):
+class RollbackIn(BodyIn):
     """Without `checkpoint`: the last valid one before the present state. `smart` takes the files that break a rule."""
 
     checkpoint: Annotated[str, Field(max_length=100)] | None = None

@@ -10,7 +10,7 @@ from pydantic import Field
 from codepilot.api.access import Admin, Viewer
 from codepilot.api.etags import TaggedRoute
 from codepilot.api.service import Service, service_of
-from codepilot.api.shapes import Moment
+from codepilot.api.shapes import BodyIn, Moment
 from codepilot.core.access import Principal
 from codepilot.core.contract import Contract
 from codepilot.core.landing import LandingEntry
@@ -20,7 +20,7 @@ router = APIRouter(prefix="/v1", tags=["landing"], route_class=TaggedRoute)
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
-class LandingIn(Contract):
+class LandingIn(BodyIn):
     """Runs in the order in which their changes should join the branch."""
 
     runs: Annotated[tuple[Name, ...], Field(min_length=1, max_length=100)]

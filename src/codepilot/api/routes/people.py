@@ -10,7 +10,7 @@ from pydantic import Field
 from codepilot.api.access import Operator, Viewer
 from codepilot.api.etags import TaggedRoute
 from codepilot.api.service import Service, service_of
-from codepilot.api.shapes import Moment
+from codepilot.api.shapes import BodyIn, Moment
 from codepilot.core.approval import Operation, Risk
 from codepilot.core.contract import Contract
 from codepilot.core.review import HunkChoice, HunkDecision
@@ -43,7 +43,7 @@ class ApprovalList(Contract):
     approvals: tuple[ApprovalOut, ...]
 
 
-class AnswerIn(Contract):
+class AnswerIn(BodyIn):
     """`always` answers the same operation on the same subject for the rest of the run."""
 
     decision: Literal["once", "always", "denied"]
@@ -70,7 +70,7 @@ class AuditList(Contract):
     entries: tuple[AuditLine, ...]
 
 
-class ReviewIn(Contract):
+class ReviewIn(BodyIn):
     """Parts of the change as `FILE`, `FILE:HUNK` or `FILE:HUNK.PART`. `rest` decides on what is not named.
 
     `reasons` has a reason for a rejected part by its name; `reason` is that of all others.
