@@ -53,7 +53,7 @@ def test_a_queued_change_lands_once_the_service_runs(site: Site, checkout: Path)
     assert site.pilot.queue_landing([run_id], "fixes", accept_plausible=True)[0].position == 1, "it waits already"
     assert "Send to the queue" not in site.client.get("/landing").text, "nothing else can land"
     with serving(site):
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 300
         while site.pilot.landings()[0].status == "queued" and time.monotonic() < deadline:
             time.sleep(0.1)
         (landed,) = site.pilot.landings()
