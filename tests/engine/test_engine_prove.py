@@ -62,6 +62,21 @@ def test_a_change_without_any_test_that_it_mends_is_plausible(runtime: Runtime, 
     assert run.baseline is not None and run.baseline.targets == ()
 
 
+def test_where_there_are_no_tests_the_commands_alone_judge(runtime: Runtime, checkout: Path) -> None:
+    (checkout / "test_shapes.py").unlink()
+    commit(checkout, "Leave the tests out")
+    (checkout / "shapes.py").write_text(MENDED, encoding="utf-8")
+    holds = "python3 -c 'import shapes; assert shapes.area(3, 4) == 12'"
+    run = judged(runtime, checkout, accept=(holds,))
+    assert (run.state, run.verdict, run.failure) == (State.DONE, "plausible", None)
+    assert run.proof is not None and run.proof.reason == "no suite was run"
+    assert {check.name: check.ok for check in run.proof.checks}["commands_succeed"]
+    refused = judged(runtime, checkout, accept=(holds.replace("12", "7"),))
+    assert refused.verdict is None and refused.failure is not None and "AssertionError" in refused.failure.message
+    untold = judged(runtime, checkout)
+    assert untold.failure is not None and untold.failure.kind is FailureKind.NO_TEST_RUNNER
+
+
 @pytest.mark.parametrize(
     ("tests", "why"),
     [

@@ -215,6 +215,11 @@ class TaskSpec(Contract):
         """Further hosts that the test command may reach."""
         return tuple(dict.fromkeys((*self.policy.test_hosts, *self.approved_test_hosts)))
 
+    @property
+    def judged_by_commands(self) -> bool:
+        """True for a change that its commands alone can judge, where the project has no tests."""
+        return self.kind is TaskKind.PROVE and bool(self.accept) and not self.tests
+
     @field_validator("branch")
     @classmethod
     def _can_be_a_branch(cls, name: str | None) -> str | None:

@@ -25,6 +25,7 @@ from codepilot.core.events import BasePinned, NetworkRefused
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.git_names import NO_COMMIT
 from codepilot.core.policy import Policy
+from codepilot.core.project_settings import ProjectSettings
 from codepilot.core.run import Run
 from codepilot.core.task import Capability, TaskSpec
 from codepilot.engine.base import fetch_base, open_objects
@@ -379,6 +380,35 @@ def find_project(
     test_hosts: tuple[str, ...],
 ) -> Project:
     """Detect the project in a checkout of the base, with the paths that the executor will show."""
+    try:
+        return _detected(task, base, root, executor, inside, settings, test_hosts)
+    except CodePilotError as error:
+        if error.kind is not FailureKind.NO_TEST_RUNNER or not task.judged_by_commands:
+            raise
+        plain = plain_project(base, root, executor, inside, settings)
+        return replace(plain, hosts=test_hosts, env={**proxied(test_hosts), **plain.env})
+
+
+def plain_project(
+    base: BasePinned, root: Path, executor: Executor, inside: Callable[[], str], settings: Settings
+) -> Project:
+    """A project without tests: any Python reads its files."""
+    seen_at = base.checkout if base.checkout and executor.remaps else inside()
+    environ = {name: value for name, value in settings.environ.items() if name != "VIRTUAL_ENV"}
+    plain = ProjectSettings(runner="unittest")
+    empty = root / ".codepilot-no-environment"
+    return detect(root, python=None, environ=environ, inside=seen_at, settings=plain, environment=empty)
+
+
+def _detected(
+    task: TaskSpec,
+    base: BasePinned,
+    root: Path,
+    executor: Executor,
+    inside: Callable[[], str],
+    settings: Settings,
+    test_hosts: tuple[str, ...],
+) -> Project:
     chosen = settings.for_repository(root).project
     seen_at = base.checkout if base.checkout and executor.remaps else inside()
     named_by_user = chosen.python == settings.for_repository(None).project.python

@@ -48,7 +48,7 @@ from codepilot.engine.kinds.attempt import make_attempt
 from codepilot.engine.kinds.build import build_baseline, complete, last_files, take_edits, write_output
 from codepilot.engine.kinds.program_gates import judge_build
 from codepilot.engine.kinds.prove import base_tests_gate, judge_before, propose_change, whole_change
-from codepilot.engine.kinds.question import NOTHING_RUN, answer
+from codepilot.engine.kinds.question import answer
 from codepilot.engine.kinds.scaffold import (
     module_baseline,
     module_tree,
@@ -60,7 +60,7 @@ from codepilot.engine.memory.learning import fill_solutions, learn_failures
 from codepilot.engine.plan.children import initialise_child, restore_kept, tend
 from codepilot.engine.plan.planning import settle_plan
 from codepilot.engine.work import Work, keep_baseline, measured_suite
-from codepilot.verify import Baseline, LintBench, run_baseline, run_suite_baseline, with_gates
+from codepilot.verify import NOTHING_RUN, Baseline, LintBench, run_baseline, run_suite_baseline, with_gates
 
 Result = TypeVar("Result", RepoMap, Plan, Reflection, PatchCandidate, Review)
 

@@ -29,10 +29,11 @@ from codepilot.verify.proof import REGRESSION_TEST, RegressionCheck, judged_tree
 from codepilot.verify.proposed_change import BaseTests, brings_tests, change_between, tree_with_tests
 from codepilot.verify.review_checks import review, secrets_in
 from codepilot.verify.security_scan import Finding, Scan, scan_generated
-from codepilot.verify.suite_runs import Baseline, run_gate
+from codepilot.verify.suite_runs import NOTHING_RUN, Baseline, run_gate
 from codepilot.verify.verdict import selects
 
 __all__ = [
+    "NOTHING_RUN",
     "REGRESSION_TEST",
     "BaseTests",
     "Baseline",

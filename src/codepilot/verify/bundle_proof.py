@@ -15,7 +15,7 @@ from codepilot.verify.bundle import BASE_DIFF, PATCH, Provenance, check_bundle, 
 from codepilot.verify.lacking import Missing
 from codepilot.verify.proof import Compare, Create, Measure, RegressionCheck, prove
 from codepilot.verify.proposed_change import brings_tests
-from codepilot.verify.suite_runs import Baseline
+from codepilot.verify.suite_runs import NOTHING_RUN, Baseline
 from codepilot.workspace import ObjectStore
 
 _DISPROVED = (FailureKind.TEST_ALREADY_PASSES, FailureKind.TEST_NOT_FOUND, FailureKind.FLAKY_TEST)
@@ -129,6 +129,8 @@ def _baseline(
     missing: Missing | None,
 ) -> Baseline:
     place = f"{workspace}-base"
+    if provenance.suite == "none" and provenance.task.judged_by_commands:
+        return NOTHING_RUN
     try:
         executor.delete(place)
         executor.create(create(place, tree))

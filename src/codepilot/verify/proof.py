@@ -92,8 +92,9 @@ def prove(
         executor.create(create(proof_place, judged))
         result = run_gate(executor, proof_place, project, baseline, command_sec, base_workspace, narrowed)
         unmended = _unmended(baseline, result)
-        strength = measure(proof_place, unmended) if measure is not None and result.passed else None
-        doubts = _concerns(objects, base_tree, judged, built, baseline, proof_place, compare) if result.passed else ()
+        varied = result.passed and baseline.has_tests
+        strength = measure(proof_place, unmended) if measure is not None and varied else None
+        doubts = _concerns(objects, base_tree, judged, built, baseline, proof_place, compare) if varied else ()
         if commands and result.passed:
             executor.delete(proof_place)
             executor.create(create(proof_place, built))

@@ -44,9 +44,24 @@ class Baseline:
     """Tests that the change is asked to alter: they say nothing about it."""
 
     @property
+    def has_tests(self) -> bool:
+        """False if there is no test to judge a change by."""
+        return bool(self.targets) or self.suite_kind != "none"
+
+    @property
     def cut_short(self) -> str:
         """The limit that stopped the suite before its end; empty if it finished."""
         return self.suite.message if self.suite.status in LIMITED else ""
+
+
+NOTHING_RUN = Baseline(
+    (),
+    "",
+    SuiteRun(status="finished", cases={}, collected=(), cmd=(), exit_code=0, duration_sec=0.0, log_tail=""),
+    TestSummary(),
+    "none",
+)
+"""The baseline of a task whose change no test judges."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +105,10 @@ def run_gate(
 
     `base_workspace` creates a workspace of the base tree if reruns need one. Without it, suspects are rerun on the
     patched tree alone. `narrowed` skips a suite that is too slow: only its tests that ended in time at the baseline
-    are run, or only the named ones if all did.
+    are run, or only the named ones if all did. Where there are no tests, the task's commands alone judge the change.
     """
+    if not baseline.has_tests:
+        return TestResult(passed=True, cmd=(), exit_code=0)
     bench = Bench(executor, workspace, project, command_sec)
     spared = narrowed and baseline.suite_kind == "full"
     alone_only = spared or baseline.suite_kind == "none"

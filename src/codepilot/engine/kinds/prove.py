@@ -11,7 +11,7 @@ from codepilot.engine.change.proposal import Read, lay_tree, propose
 from codepilot.engine.execution_context import ExecutionContext
 from codepilot.engine.work import Work
 from codepilot.executor import DiffResult
-from codepilot.verify import Baseline, BaseTests, change_between, run_change_baseline
+from codepilot.verify import NOTHING_RUN, Baseline, BaseTests, change_between, run_change_baseline
 
 
 def proposed_tree(work: Work) -> str:
@@ -30,8 +30,12 @@ def judge_before(work: Work, context: ExecutionContext) -> Baseline:
             context.executor, work.workspace, after, context.project, task.tests, task.budget.command_sec
         )
     except CodePilotError as error:
-        if error.kind is not FailureKind.NO_TEST_RUNNER or work.base.tree == work.base.untouched:
+        if error.kind is not FailureKind.NO_TEST_RUNNER:
             raise
+        if work.base.tree == work.base.untouched:
+            if not task.judged_by_commands:
+                raise
+            return NOTHING_RUN
         raise CodePilotError(
             FailureKind.GATE_FAILED,
             f"With the files of tests as the change leaves them, {context.project.runner} collects no test any more.",

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from codepilot.core.artifacts import Answer, ArtifactType, TestSummary
+from codepilot.core.artifacts import Answer, ArtifactType
 from codepilot.core.decide import Failed, Outcome, Succeeded
 from codepilot.core.events import ArtifactStored, EventType, State
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
-from codepilot.core.project_settings import ProjectSettings
 from codepilot.engine.base import fetch_base, local_checkout, open_objects
-from codepilot.engine.execution_context import find_project, seen_at
+from codepilot.engine.execution_context import find_project, plain_project, seen_at
 from codepilot.engine.work import Work
-from codepilot.project import Project, SuiteRun, detect
-from codepilot.verify import Baseline
+from codepilot.project import Project
 
-NOTHING_RUN = Baseline(
-    (),
-    "",
-    SuiteRun(status="finished", cases={}, collected=(), cmd=(), exit_code=0, duration_sec=0.0, log_tail=""),
-    TestSummary(),
-    "none",
-)
 _UNTESTED = (FailureKind.NO_TEST_RUNNER, FailureKind.ENVIRONMENT_MISSING, FailureKind.INVALID_SPEC)
 
 
@@ -40,11 +31,7 @@ def question_project(work: Work) -> Project:
         except CodePilotError as error:
             if error.kind not in _UNTESTED:
                 raise
-            there = base.checkout if base.checkout and work.executor.remaps else inside()
-            environ = {name: value for name, value in settings.environ.items() if name != "VIRTUAL_ENV"}
-            plain = ProjectSettings(runner="unittest")
-            empty = root / ".codepilot-no-environment"
-            return detect(root, python=None, environ=environ, inside=there, settings=plain, environment=empty)
+            return plain_project(base, root, work.executor, inside, settings)
 
 
 def answer(work: Work) -> Outcome:
