@@ -184,21 +184,21 @@ def test_a_prompt_is_answered_once() -> None:
 @pytest.mark.parametrize("text", [f"{'x' * 55} Press 1 to go", f"{'x' * 50} Press\n1 to go"])
 def test_a_prompt_that_goes_on_in_the_next_line_is_answered(text: str) -> None:
     seen = Watched("press_1")
-    seen.shows(text, 1, echo="1\r\n")
+    seen.shows(text, 2, echo="1\r\n")
     assert seen.pressed == ["press_1"]
 
 
 def test_each_further_prompt_is_answered_also_where_lines_scroll() -> None:
     seen = Watched("press_1", "press_p", profile=ASKS.model_copy(update={"max_keys": 20}))
     for number in range(10):
-        seen.shows(f"step {number}\nPress {'1p'[number % 2]} to continue: ", 1, echo="x\r\n")
+        seen.shows(f"step {number}\nPress {'1p'[number % 2]} to continue: ", 2, echo="x\r\n")
     assert seen.pressed == ["press_1", "press_p"] * 5
 
 
 def test_a_program_that_asks_for_ever_is_blocked_after_its_keys() -> None:
     seen = Watched("press_1")
     for _ in range(9):
-        seen.shows("Press 1: ", 1, echo="1\r\n")
+        seen.shows("Press 1: ", 2, echo="1\r\n")
     assert seen.pressed == ["press_1"] * 3 and "asked again after 3" in seen.watch.blocked
 
 
@@ -210,7 +210,7 @@ def test_a_program_that_ignores_its_answer_is_blocked() -> None:
 
 def test_a_redrawn_prompt_is_one_prompt() -> None:
     seen = Watched("press_1")
-    seen.shows("\x1b[2J\x1b[HRun `ls`?\n> 1. Yes, press 1", 0.5)
+    seen.shows("\x1b[2J\x1b[HRun `ls`?\n> 1. Yes, press 1", 1.5)
     for _ in range(10):
         seen.shows("\x1b[HRun `ls`?\n> 1. Yes, press 1", 0.1)
     assert seen.pressed == ["press_1"]
@@ -242,3 +242,37 @@ def test_a_program_that_reads_no_answers_is_waited_for_once() -> None:
     agent = Deaf("pty:x", cast("Process", process), Profile(), PROMPT, Watching(MARKER))
     agent._screen.feed(b"\x1b[c" * 1000)
     assert 0 < len(typed) < 100
+
+
+@pytest.mark.parametrize("answers", [(), ("press_1",)])
+def test_words_about_a_prompt_of_a_program_that_works_on_are_no_prompt(answers: tuple[str, ...]) -> None:
+    seen = Watched(*answers)
+    for second in range(60):
+        seen.shows(f"\x1b[2J\x1b[HPress 1 to go on\n* Thinking ({second}s, esc to interrupt)\n> ", 1)
+    assert seen.pressed == [] and not seen.watch.blocked
+
+
+def test_a_sentence_with_the_words_of_a_prompt_blocks_only_a_program_that_stays_silent() -> None:
+    seen = Watched()
+    seen.shows("The guide says that you press 1 to go on.\n", 30)
+    assert not seen.watch.blocked and seen.watch.waiting
+    seen.shows("", 40)
+    assert "allows no press_1" in seen.watch.blocked
+    seen = Watched("press_1")
+    seen.shows("To go on you have to press 1 now.\n", 5, echo="1\r\n")
+    assert seen.pressed == ["press_1"]
+
+
+@pytest.mark.parametrize(
+    "dialog",
+    [
+        "Please press 1 to go on: ",
+        "You may press 1\n\n  \u276f 1. Yes\n    2. No\n\n",
+        "│ Will you press 1? │\n╰───╯\n",
+        "See the guide, or press 1\n\n> ",
+    ],
+)
+def test_the_shapes_of_prompts_block_soon(dialog: str) -> None:
+    seen = Watched()
+    seen.shows(dialog, 7)
+    assert "allows no press_1" in seen.watch.blocked

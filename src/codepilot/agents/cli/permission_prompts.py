@@ -12,12 +12,27 @@ _NEAR = 12
 """A prompt that waits has its last line at most so many lines above the cursor or the end of the screen's text."""
 _ABOVE = 8
 """So many lines above a prompt say what it is about; another text there is another prompt."""
-_AGAIN_SEC = 2.0
+_AGAIN_SEC = 5.0
 """A prompt that is still there, on a screen where nothing changed, has not taken its answer."""
-_BLOCKED_SEC = 5.0
-"""A prompt that nobody may answer blocks the program after so long without any other output."""
-_PAUSE_SEC = 0.3
-"""Programs that redraw need a moment between a prompt and its answer."""
+_NEXT_SEC = 2.0
+"""After so long, a prompt in the same place that is about something else is another one."""
+_CHOICE = re.compile(r"^\W*(?:\d{1,2}[.)]|[\u276f\u203a●▶])\s*\S")
+"""A line of a dialog that can be chosen."""
+_ENDS = tuple(":?>])│┃|")
+"""A line that asks ends so, or the frame around it does."""
+
+
+@dataclass(frozen=True)
+class _Patience:
+    """How long nothing on the screen may change before a prompt counts. Programs at work show that they are."""
+
+    answer_sec: float
+    block_sec: float
+
+
+_SURE = _Patience(answer_sec=1.1, block_sec=5.0)
+_DOUBTFUL = _Patience(answer_sec=3.0, block_sec=60.0)
+"""For words that match in the middle of a sentence, with the cursor on an empty line: they may be prose."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +45,7 @@ class Prompt:
     row: int
     """The number of its line, counted from the beginning of the output."""
     about: str
+    patience: _Patience = _SURE
 
 
 @dataclass
@@ -50,8 +66,10 @@ class PromptWatch:
     blocked: str = ""
     """Why the program waits for an answer that it will not get."""
     _answered: dict[str, _Answered] = field(default_factory=dict)
-    _waits: tuple[Prompt, float] | None = None
-    _fresh: tuple[Prompt, float] | None = None
+    waiting: bool = False
+    """True while a prompt waits for an answer."""
+    _still: tuple[tuple[str, ...], float] = ((), 0.0)
+    """The screen, and since when it shows that."""
 
     def __post_init__(self) -> None:
         self._patterns: Mapping[str, Sequence[re.Pattern[str]]] = {
@@ -59,28 +77,24 @@ class PromptWatch:
             for name, patterns in self.profile.permission_regex.items()
         }
 
-    @property
-    def waiting(self) -> bool:
-        """True while a prompt waits for an answer."""
-        return self._waits is not None or self._fresh is not None
-
     def look(self, rows: Sequence[str], cursor_row: int, scrolled: int, now: float) -> Prompt | None:
         """The prompt to answer now, if there is one."""
         shown = self._prompts(rows, cursor_row, scrolled)
         for name in self._answered.keys() - {prompt.answer for prompt in shown}:
             del self._answered[name]
         screen = tuple(rows)
+        if screen != self._still[0]:
+            self._still = (screen, now)
+        still_sec = now - self._still[1]
         waiting = [prompt for prompt in shown if self._is_open(prompt, screen, now)]
+        self.waiting = bool(waiting)
         if not waiting:
-            self._waits = self._fresh = None
             return None
         chosen = next((prompt for prompt in waiting if prompt.answer in self.answers), None)
         if chosen is None:
-            self._wait(waiting[0], now)
+            self._wait(waiting[0], still_sec)
             return None
-        if self._fresh is None or self._fresh[0] != chosen:
-            self._fresh = (chosen, now)
-        if now - self._fresh[1] < _PAUSE_SEC:
+        if still_sec < chosen.patience.answer_sec:
             return None
         given = self.counts.get(chosen.answer, 0)
         if given >= self.profile.max_keys:
@@ -88,23 +102,20 @@ class PromptWatch:
             return None
         self.counts[chosen.answer] = given + 1
         self._answered[chosen.answer] = _Answered(chosen, now, screen)
-        self._fresh = None
         return chosen
 
-    def _wait(self, prompt: Prompt, now: float) -> None:
+    def _wait(self, prompt: Prompt, still_sec: float) -> None:
         """Nobody may answer this one: the program is blocked if it goes on waiting."""
-        if self._waits is None or self._waits[0] != prompt:
-            self._waits = (prompt, now)
-        elif now - self._waits[1] >= _BLOCKED_SEC:
+        if still_sec >= prompt.patience.block_sec:
             self.blocked = f"It asks, and the task's policy allows no {prompt.answer}: {prompt.line}"
 
     def _is_open(self, prompt: Prompt, screen: tuple[str, ...], now: float) -> bool:
         before = self._answered.get(prompt.answer)
         if before is None or before.prompt.row != prompt.row:
             return True
-        if now - before.at < _AGAIN_SEC:
-            return False
-        return before.prompt.about != prompt.about or before.screen == screen
+        if before.prompt.about != prompt.about:
+            return now - before.at >= _NEXT_SEC
+        return now - before.at >= _AGAIN_SEC and before.screen == screen
 
     def _prompts(self, rows: Sequence[str], cursor_row: int, scrolled: int) -> list[Prompt]:
         """The prompts near the end of what is shown, each once, the lowest first."""
@@ -118,9 +129,19 @@ class PromptWatch:
                 match = _first(patterns, line, f"{line} {below}", line + below)
                 if match is not None:
                     above = (*rows[max(0, number - _ABOVE) : number], line[: match.end()])
-                    found.append(Prompt(name, line.strip(), scrolled + number, "\n".join(above)))
+                    sure = not any(map(str.isalpha, line[: match.start()])) or _asks(
+                        rows[number : last + 1], rows, cursor_row
+                    )
+                    patience = _SURE if sure else _DOUBTFUL
+                    found.append(Prompt(name, line.strip(), scrolled + number, "\n".join(above), patience))
                     break
         return sorted(found, key=lambda prompt: -prompt.row)
+
+
+def _asks(dialog: Sequence[str], rows: Sequence[str], cursor_row: int) -> bool:
+    """True for a prompt's shape: the cursor stands in text, there is a choice, or its line ends as questions do."""
+    at_text = 0 <= cursor_row < len(rows) and bool(rows[cursor_row].strip())
+    return at_text or dialog[0].rstrip().endswith(_ENDS) or any(map(_CHOICE.match, dialog))
 
 
 def _first(patterns: Sequence[re.Pattern[str]], *texts: str) -> re.Match[str] | None:
