@@ -172,6 +172,12 @@ def test_a_file_that_cannot_be_written_stays_whole_and_says_why(tmp_path: Path) 
         assert file.update("a", lambda task: {"status": "completed"}).status == "completed"
 
 
+def test_a_file_that_cannot_be_replaced_is_refused_before_anything_begins(tmp_path: Path) -> None:
+    path = write(tmp_path / f"{'t' * 242}.json", one())  # a new file beside it has a name that is too long
+    with pytest.raises(CodePilotError, match="cannot be written: File name too long"):
+        TasksFile.open(path)
+
+
 def test_an_attempt_goes_on_where_its_log_cannot_be_written(tmp_path: Path) -> None:
     path = write(tmp_path / "tasks.json", one())
     with TasksFile.open(path), AttemptLogs.open(path, "a", 1) as logs:

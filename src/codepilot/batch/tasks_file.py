@@ -181,8 +181,15 @@ class TasksFile:
                 f"Another batch works on {path}.",
                 next_action="Wait until it has ended, or end it with Ctrl+C.",
             ) from None
-        for left in target.parent.glob(f".{glob.escape(target.name)}.*.new"):
-            left.unlink(missing_ok=True)  # a runner was killed while it wrote
+        try:
+            for left in target.parent.glob(f".{glob.escape(target.name)}.*.new"):
+                left.unlink(missing_ok=True)  # a runner was killed while it wrote
+            handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".new", dir=target.parent)
+            os.close(handle)
+            Path(name).unlink()
+        except OSError as error:
+            os.close(lock)
+            raise unwritable(path, error) from error
         return cls(path, lock)
 
     def close(self) -> None:
