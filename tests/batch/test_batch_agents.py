@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from batch_kit import BatchProject
 
-from agent_clis import path_with
+from agent_clis import agent_cli, path_with
 from agent_script import AgentScript, Bash
 from model_answers import Answer, refusals
 from model_server import ModelServer, Request
@@ -72,16 +73,29 @@ def test_each_end_of_a_real_agent_has_its_class(tmp_path: Path, name: str) -> No
 
 
 @pytest.mark.agents
-def test_claude_on_a_terminal_is_typed_its_prompt_and_answered_when_it_asks(tmp_path: Path) -> None:
-    """Its screen is drawn by moving the cursor; its dialog takes a digit; after its work it stays at its prompt."""
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("name", "words", "answers"),
+    [
+        ("claude", ("--permission-mode", "manual"), 1),
+        ("codex", ("--no-daemon",), 0),
+        ("gemini", (), 1),
+        ("opencode", (), 1),
+    ],
+)
+def test_a_real_agent_on_a_terminal_is_typed_its_prompt_and_answered_when_it_asks(
+    tmp_path: Path, name: str, words: tuple[str, ...], answers: int
+) -> None:
+    """Its screen is drawn by moving the cursor; its dialog takes a key; after its work it stays at its prompt."""
     scripts = {"made": AgentScript(Bash("echo hello > made.txt"), "I made it.\n\nTASK_COMPLETE:made")}
     project = BatchProject.made(tmp_path)
+    program = str(agent_cli(name).program) if name == "codex" else name  # it needs the files beside it
     with (tmp_path / "config" / "codepilot" / "codepilot.toml").open("a") as config:
-        config.write('[profiles.claude]\ncommand = ["claude", "--permission-mode", "manual"]\n')
-    project.write(task("made", "claude", permission_policy={"auto_press_1": True}))
+        config.write(f"[profiles.{name}]\ncommand = {json.dumps([program, *words])}\n")
+    project.write(task("made", name, permission_policy={"auto_press_1": True}, timeout_sec=400))
     with ModelServer(ByTask(scripts)) as server:
-        ended = project("--json", **environment(server, "claude", tmp_path / "user"))
+        ended = project("--json", **environment(server, name, tmp_path / "user"))
     made = project.tasks()["made"]
     assert made["status"] == "completed", (ended, project.log("made", suffix=".txt"))
-    assert made["result"]["auto_inputs"] == [{"key": "1", "count": 1}] and made["result"]["exit_code"] is None
+    assert made["result"]["auto_inputs"] == [{"key": "1", "count": answers}] and made["result"]["exit_code"] is None
     assert "+hello" in (project.folder / made["result"]["patch"]).read_text()

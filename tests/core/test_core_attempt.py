@@ -75,6 +75,8 @@ def test_a_script_that_prints_the_marker_is_told_from_its_own_text() -> None:
         (Seen("timeout", False, None, "Rate limit reached, waiting"), "failed_quota"),
         (Seen("exit", False, 1, "Insufficient balance"), "failed_quota"),
         (Seen("timeout", False, None, "working"), "failed_timeout"),
+        (Seen("timeout", False, None, "Authenticated with an API key"), "failed_timeout"),
+        (Seen("exit", False, 1, "You are not authenticated."), "failed_auth"),
         (Seen("exit", False, -9, ""), "failed_process"),
         (Seen("blocked", False, None, "please log in"), "failed_permission_blocked"),
     ],

@@ -30,7 +30,8 @@ End = Literal["exit", "after_marker", "timeout", "blocked"]
 
 AUTH = (
     r"\blog ?in\b",
-    r"\bauthenticat",
+    r"\bauthenticat(?!ed\b)",
+    r"\b(?:not|un|never)[ -]?authenticated\b",
     r"\bnot logged in\b",
     r"\bsession expired\b",
     r"\binvalid api key\b",
@@ -79,8 +80,8 @@ class Profile(Contract):
     hosts: tuple[str, ...] = ()
     """Hosts that it may reach through the proxy."""
     files: Mapping[str, str] = {}
-    """Files laid into its private HOME before it starts, by path. In their text `{directory}` is where it works and
-    `{key}` the end of the key that it has for the model gateway."""
+    """Files laid into its private HOME before it starts, by path. In their text `{directory}` is where it works, and
+    `{key}` the end of the key that it has for the model gateway. `{NAME}` is a variable of its environment."""
 
     def typed(self, answer: str) -> str:
         """The characters that give an answer."""
@@ -203,7 +204,7 @@ class MarkerWatch:
         broken = _BREAK.join(map(re.escape, marker))
         self._token = re.compile(rf"(?<![A-Za-z0-9_]){broken}(?![A-Za-z0-9_-])(?!\.[A-Za-z0-9])")
         self._contexts = [
-            (_letters(prompt[: found.start()])[-_CONTEXT:], _letters(prompt[found.end() :])[:_CONTEXT])
+            (letters_of(prompt[: found.start()])[-_CONTEXT:], letters_of(prompt[found.end() :])[:_CONTEXT])
             for found in self._token.finditer(prompt)
         ]
         self.seen = False
@@ -226,15 +227,15 @@ class MarkerWatch:
         return self.seen
 
     def _is_echo(self, text: str, found: re.Match[str]) -> bool:
-        before = _letters(text[max(0, found.start() - 400) : found.start()])
-        after = _letters(text[found.end() : found.end() + 400])
+        before = letters_of(text[max(0, found.start() - 400) : found.start()])
+        after = letters_of(text[found.end() : found.end() + 400])
         return any(
             before.endswith(lead) and (len(lead) == _CONTEXT or after.startswith(tail)) and bool(lead or tail)
             for lead, tail in self._contexts
         )
 
 
-def _letters(text: str) -> str:
+def letters_of(text: str) -> str:
     """Letters and digits alone: terminals wrap, indent and frame what they show."""
     return "".join(filter(str.isalnum, text))
 

@@ -15,6 +15,33 @@ from codepilot.core.failures import CodePilotError, FailureKind
 
 GROUP = "codepilot.profiles"
 
+_CODEX = """
+check_for_update_on_startup = false
+model_provider = "codepilot"
+sandbox_mode = "danger-full-access"
+[features]
+plugins = false
+[analytics]
+enabled = false
+[model_providers.codepilot]
+name = "codepilot"
+base_url = "{OPENAI_BASE_URL}"
+wire_api = "responses"
+env_key = "OPENAI_API_KEY"
+request_max_retries = 1
+stream_max_retries = 1
+[projects."{directory}"]
+trust_level = "trusted"
+"""
+_GEMINI = """{"security": {"auth": {"selectedType": "gemini-api-key"}}, "privacy": {"usageStatisticsEnabled": false},
+ "general": {"enableAutoUpdate": false, "enableAutoUpdateNotification": false, "maxAttempts": 2}}
+"""
+_OPENCODE = """{"autoupdate": false, "share": "disabled",
+ "permission": {"edit": "ask", "bash": "ask", "webfetch": "ask"},
+ "provider": {"anthropic": {"options": {"baseURL": "{env:ANTHROPIC_BASE_URL}/v1"}},
+              "google": {"options": {"baseURL": "{env:GOOGLE_GEMINI_BASE_URL}/v1beta"}}}}
+"""
+
 SHIPPED: Mapping[str, Profile] = {
     one.name: one
     for one in (
@@ -37,7 +64,7 @@ SHIPPED: Mapping[str, Profile] = {
         Profile(
             name="codex",
             adapter="codex",
-            command=("codex",),
+            command=("codex", "--no-daemon"),
             auth_regex=(*AUTH, r"missing environment variable"),
             quota_regex=(*QUOTA, r"too many requests", r"hit your usage limit"),
             permission_regex={
@@ -45,14 +72,31 @@ SHIPPED: Mapping[str, Profile] = {
                 "press_p": (r"\bpress p\b",),
             },
             keys={"press_1": "1", "press_p": "p"},
+            files={".codex/config.toml": _CODEX},
         ),
         Profile(
             name="gemini",
             adapter="gemini",
             command=("gemini",),
             permission_regex={"press_1": (r"do you trust this folder", r"(?:apply|allow) .{0,60}\?")},
+            keys={"press_1": "1"},
+            env={"GEMINI_CLI_TRUST_WORKSPACE": "true", "GEMINI_CLI_NO_RELAUNCH": "true"},
+            files={".gemini/settings.json": _GEMINI},
         ),
-        Profile(name="opencode", adapter="opencode", command=("opencode",)),
+        Profile(
+            name="opencode",
+            adapter="opencode",
+            command=("opencode",),
+            permission_regex={"press_1": (r"permission required",)},
+            keys={"press_1": "\r"},
+            env={
+                "OPENCODE_DISABLE_AUTOUPDATE": "1",
+                "OPENCODE_DISABLE_MODELS_FETCH": "1",
+                "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
+                "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+            },
+            files={".config/opencode/opencode.json": _OPENCODE},
+        ),
         Profile(
             name="shell",
             command=("/bin/sh", "-c", "{prompt}"),

@@ -27,7 +27,7 @@ from codepilot.agents.cli.protocol import (
     Text,
 )
 from codepilot.agents.cli.screen import COLUMNS, ROWS, Screen
-from codepilot.core.attempt import MARKER, End, KeysSent, MarkerWatch, Profile, Seen, with_marker
+from codepilot.core.attempt import MARKER, End, KeysSent, MarkerWatch, Profile, Seen, letters_of, with_marker
 from codepilot.core.failures import Failure, FailureKind
 from codepilot.executor import HomeFile, StartProcess
 from codepilot.models.gateway import Dialect
@@ -40,9 +40,16 @@ LOOK_SEC = 0.1
 """How often the screen is looked at while output arrives."""
 QUIET_SEC = 1.0
 """A program that has printed nothing for so long, and shows no dialog, takes its prompt."""
+SILENT_SEC = 30.0
+"""So long a program that prints nothing at all may still be starting: it would lose what is typed."""
+BLANK_SEC = 120.0
+"""So long a program may draw an empty screen while it starts."""
 SUBMIT_SEC = 0.3
 """Programs need a moment between a pasted text and the key that sends it."""
 LONGEST_SUBMIT_SEC = 3.0
+LOST_SEC = 10.0
+"""A program that has drawn nothing for so long since it got its prompt, and does not show it, gets it again."""
+_HEAD = 12
 END_SEC = 5.0
 SEND_SEC = 10.0
 REPLY_SEC = 0.05
@@ -52,6 +59,7 @@ KEY_END = 20
 """Claude names the keys that its user approved by so many of their last characters."""
 OWN_TEXT = 4_000
 """How much of the end of the output is read for the cause of a failure."""
+_PLACE = re.compile(r"\{(\w+)\}")
 _BEFORE = 1024
 _COLOURS = rb"(?:\x1b\[[0-9;:]*m)*"
 _CHUNK = 1 << 16
@@ -88,13 +96,15 @@ class PtyAgent:
         self._marker_bytes = re.compile(_COLOURS.join(letters) + rb"(?=[^A-Za-z0-9_.-]|\.[^A-Za-z0-9])")
         self._before = b""
         """The end of the output, where a marker may have begun."""
+        self._sent, self._sent_at = "", 0.0
+        """The prompt as long as it may have been lost, and when it was sent."""
         self._untyped = "" if takes_prompt(profile.command) else prompt
         self._output: queue.Queue[bytes] = queue.Queue(_MOST_CHUNKS)
         self._typing = threading.Lock()
         self._marked_at: float | None = None
         self._typed_at: float | None = None
         """When a text was typed that is not sent yet."""
-        self._looked_at = self._output_at = time.monotonic()
+        self._began = self._looked_at = self._output_at = time.monotonic()
         self._code: int | None = None
         self._closed = self._at_end = False
         self._deaf_until = 0.0
@@ -189,13 +199,30 @@ class PtyAgent:
         if self._typed_at is not None:
             self._submit(self._typed_at, now)
             return
-        if self._untyped and now - self._output_at >= QUIET_SEC and not self._prompts.waiting:
-            self._untyped, text = "", self._untyped
-            self._say(text)
+        if self._is_lost(now):
+            self._untyped, self._sent = self._sent, ""
+        if self._untyped and self._is_ready(now) and not self._prompts.waiting:
+            self._untyped, self._sent = "", self._untyped
+            self._say(self._sent)
         if self._marker.look(self._screen.text(), going_on=True):
             self._marked_at = now if self._marked_at is None else self._marked_at
         else:
             self._marked_at = None
+
+    def _is_ready(self, now: float) -> bool:
+        """True if the program takes its prompt: it shows something and is quiet, or goes on showing nothing."""
+        if any(self._screen.rows):
+            return now - self._output_at >= QUIET_SEC
+        return now - self._began >= (BLANK_SEC if self._before else SILENT_SEC)
+
+    def _is_lost(self, now: float) -> bool:
+        """True if a program that draws what is pasted shows nothing of its prompt: it was still starting."""
+        if not self._sent or self._typed_at is not None or now - max(self._output_at, self._sent_at) < LOST_SEC:
+            return False
+        head = letters_of(self._sent)[:_HEAD]
+        lost = self._screen.takes_pastes and head not in letters_of("".join(self._screen.rows))
+        self._sent = self._sent if lost else ""
+        return lost
 
     def _say(self, text: str) -> bool:
         """Type a text, which is sent once the program shows it. Without pastes a new line would send a part of it."""
@@ -209,7 +236,7 @@ class PtyAgent:
         """Send what was typed when the program has drawn it, or draws nothing."""
         drawn = self._output_at > typed_at and now - self._output_at >= SUBMIT_SEC
         if drawn or now - typed_at >= LONGEST_SUBMIT_SEC:
-            self._typed_at = None
+            self._typed_at, self._sent_at = None, now
             self._type(b"\r")
 
     def _reply(self, data: bytes) -> None:
@@ -308,8 +335,7 @@ class PtyAdapter:
         mounts = dict.fromkeys((*program.mounts, *profile.mounts))
         program = replace(program, mounts=tuple(mounts), argv=_with_prompt(program.argv, prompt))
         environment = model_environment(start)
-        key = next((value for name, value in environment.items() if name.endswith("_API_KEY")), "")
-        files = _files(profile.files, start.directory, key)
+        files = _files(profile.files, start.directory, environment)
         request = program.process(start, (), {**environment, **profile.env}, files)
         process = start.start_process(_on_terminal(request, profile.hosts))
         return PtyAgent(self.name, process, profile, prompt, watching)
@@ -320,12 +346,15 @@ def command_name(command: Sequence[str]) -> str:
     return f"pty:{shlex.join(command)}"
 
 
-def _files(texts: Mapping[str, str], directory: str, key: str) -> list[HomeFile]:
+def _files(texts: Mapping[str, str], directory: str, environment: Mapping[str, str]) -> list[HomeFile]:
     """The profile's files for this start."""
-    made = {
-        path: text.replace("{directory}", directory).replace("{key}", key[-KEY_END:]) for path, text in texts.items()
-    }
-    return [HomeFile(path=path, content=text.encode()) for path, text in made.items()]
+    key = next((value for name, value in environment.items() if name.endswith("_API_KEY")), "")
+    values = {"directory": directory, "key": key[-KEY_END:], **environment}
+
+    def filled(text: str) -> str:
+        return _PLACE.sub(lambda found: values.get(found[1], found[0]), text)
+
+    return [HomeFile(path=path, content=filled(text).encode()) for path, text in texts.items()]
 
 
 def _on_terminal(request: StartProcess, hosts: tuple[str, ...]) -> StartProcess:
