@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from codepilot.agents.cli.permission_prompts import PromptWatch
-from codepilot.agents.cli.pty import PtyAgent, Watching
+from codepilot.agents.cli.pty import MOST_TIMES, PtyAgent, Watching
 from codepilot.agents.cli.screen import Screen
 from codepilot.core.attempt import MarkerWatch, Profile
 from codepilot.sandbox import Process
@@ -242,6 +242,32 @@ def test_a_program_that_reads_no_answers_is_waited_for_once() -> None:
     agent = Deaf("pty:x", cast("Process", process), Profile(), PROMPT, Watching(MARKER))
     agent._screen.feed(b"\x1b[c" * 1000)
     assert 0 < len(typed) < 100
+
+
+def test_a_prompt_that_a_starting_program_lost_is_typed_again() -> None:
+    typed: list[bytes] = []
+
+    class Typed(PtyAgent):
+        def _type(self, data: bytes, seconds: float = 0.0) -> bool:
+            typed.append(data)
+            return True
+
+    process = SimpleNamespace(stdout=BytesIO())
+    agent = Typed("pty:x", cast("Process", process), Profile(), PROMPT, Watching(MARKER))
+    pasted, began = b"\x1b[200~%b\x1b[201~" % PROMPT.encode(), agent._began
+    agent._show(b"\x1b[?2004h\x1b[2J")
+    agent._look(began + 60)
+    assert not typed, "its screen is still empty"
+    agent._show(b"\x1b[HAsk anything")
+    for second in range(61, 70):
+        agent._look(began + second)
+    assert typed == [pasted, b"\r"]
+    for second in range(70, 80):
+        agent._look(began + second)
+    assert typed == [pasted, b"\r"] * 2
+    agent._show(b"\x1b[H" + PROMPT.encode())
+    agent._look(began + 200)
+    assert len(typed) == 4 and agent._times < MOST_TIMES
 
 
 @pytest.mark.parametrize("answers", [(), ("press_1",)])

@@ -49,6 +49,7 @@ SUBMIT_SEC = 0.3
 LONGEST_SUBMIT_SEC = 3.0
 LOST_SEC = 10.0
 """A program that has drawn nothing for so long since it got its prompt, and does not show it, gets it again."""
+MOST_TIMES = 3
 _HEAD = 12
 END_SEC = 5.0
 SEND_SEC = 10.0
@@ -98,6 +99,7 @@ class PtyAgent:
         """The end of the output, where a marker may have begun."""
         self._sent, self._sent_at = "", 0.0
         """The prompt as long as it may have been lost, and when it was sent."""
+        self._times = 0
         self._untyped = "" if takes_prompt(profile.command) else prompt
         self._output: queue.Queue[bytes] = queue.Queue(_MOST_CHUNKS)
         self._typing = threading.Lock()
@@ -203,6 +205,7 @@ class PtyAgent:
             self._untyped, self._sent = self._sent, ""
         if self._untyped and self._is_ready(now) and not self._prompts.waiting:
             self._untyped, self._sent = "", self._untyped
+            self._times += 1
             self._say(self._sent)
         if self._marker.look(self._screen.text(), going_on=True):
             self._marked_at = now if self._marked_at is None else self._marked_at
@@ -221,8 +224,8 @@ class PtyAgent:
             return False
         head = letters_of(self._sent)[:_HEAD]
         lost = self._screen.takes_pastes and head not in letters_of("".join(self._screen.rows))
-        self._sent = self._sent if lost else ""
-        return lost
+        self._sent = self._sent if lost and self._times < MOST_TIMES else ""
+        return bool(self._sent)
 
     def _say(self, text: str) -> bool:
         """Type a text, which is sent once the program shows it. Without pastes a new line would send a part of it."""
