@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import tomllib
 from collections.abc import Mapping
 
@@ -11,6 +12,7 @@ import pytest
 from codepilot.core.failures import CodePilotError
 from codepilot.core.scaffold import Ecosystem, Scaffold
 from codepilot.project.scaffold import Module, Surroundings, Tree, make_module
+from codepilot.project.scaffold.repository import is_member
 
 PARENT = """<project>
   <groupId>org.shop</groupId><artifactId>shop</artifactId><version>1</version>
@@ -66,6 +68,21 @@ def test_a_parent_without_modules_gets_them_beside_those_of_its_profile() -> Non
 def test_what_is_no_reactor_is_refused(pom: str | None) -> None:
     with pytest.raises(CodePilotError):
         joined("maven", "billing", {} if pom is None else {"pom.xml": pom})
+
+
+def test_a_hostile_build_file_is_read_in_time() -> None:
+    """Text that comes in a million pieces, and a pattern that fits in a billion ways."""
+    pom = PARENT.format(modules=LISTED).replace("org.shop<", "\n" * (1 << 20) + "org.shop<")
+    began = time.thread_time()
+    assert b"<module>billing</module>" in joined("maven", "billing", {"pom.xml": pom}).files["pom.xml"]
+    assert not is_member(["/".join(["**"] * 80 + ["x"]), "/".join(["**"] * 5000)], "a/b/c/d/e/f")
+    assert time.thread_time() - began < 10
+
+
+def test_a_broken_member_keeps_no_other_from_joining() -> None:
+    files = {"package.json": '{"workspaces": ["libs/*"]}', "libs/one/package.json": "{", "package-lock.json": "{}"}
+    assert joined("npm", "two", files).folder == "libs/two"
+    assert joined("python", "two", {"pyproject.toml": "[tool.uv.workspace]\nexclude = 5\n"}).folder
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import shutil
 import stat
 import tarfile
 import tempfile
+import time
 import venv
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
@@ -36,6 +37,9 @@ MAX_BYTES = 4 << 30
 MAX_MEMBERS = 500_000
 MAX_HEADER = 1 << 20
 LIMITS = Limits(wall_sec=INSTALL_SEC, memory_bytes=4 << 30, processes=200, disk_bytes=MAX_BYTES, file_bytes=MAX_BYTES)
+LEFT_SEC = 86_400.0
+"""An environment that has been unpacked for so long is nobody's."""
+_UNPACKED = "preparing-"
 ARCHIVE = "packages.tar"
 _INSTALL = """
 import subprocess, sys, tarfile
@@ -225,7 +229,8 @@ def _run(executor: Executor, workspace: str, installer: Project, recipe: Recipe,
 def _unpack(archive: Path, place: Path, recipe: Recipe) -> None:
     """Unpack what the sandbox made next to its place, and move it there when it is complete."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix="preparing-", dir=place.parent))
+    _remove_left(place.parent)
+    made = Path(tempfile.mkdtemp(prefix=_UNPACKED, dir=place.parent))
     try:
         if recipe.manager == "npm":
             packages = made / MODULES
@@ -246,6 +251,14 @@ def _unpack(archive: Path, place: Path, recipe: Recipe) -> None:
                 made.rename(place)
     finally:
         shutil.rmtree(made, ignore_errors=True)
+
+
+def _remove_left(place: Path) -> None:
+    """What processes left there that were killed while they unpacked."""
+    for one in place.glob(f"{_UNPACKED}*"):
+        with suppress(OSError):
+            if time.time() - one.stat().st_mtime > LEFT_SEC:
+                shutil.rmtree(one, ignore_errors=True)
 
 
 class _Bounded(FileIO):

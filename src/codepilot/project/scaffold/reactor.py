@@ -61,7 +61,7 @@ def read_pom(path: str, content: bytes) -> Pom:
     """A POM by its first two levels, its dependencies and its plugins."""
     found = Pom()
     names: list[str] = []
-    texts: list[str] = []
+    texts: list[list[str]] = []
     item: dict[str, str] = {}
     parser = expat.ParserCreate()
 
@@ -70,14 +70,14 @@ def read_pom(path: str, content: bytes) -> Pom:
 
     def start(name: str, _: dict[str, str]) -> None:
         names.append(name)
-        texts.append("")
+        texts.append([])
         if len(names) > MAX_DEPTH:
             raise ValueError("it is nested too deeply")
         if name == "dependency":
             item.clear()
 
     def end(name: str) -> None:
-        where, text = "/".join(names[1:]), texts.pop().strip()
+        where, text = "/".join(names[1:]), "".join(texts.pop()).strip()
         names.pop()
         if where == "modules":
             found.modules_end = parser.CurrentByteIndex
@@ -97,7 +97,7 @@ def read_pom(path: str, content: bytes) -> Pom:
 
     def text(data: str) -> None:
         if texts:
-            texts[-1] += data
+            texts[-1].append(data)
 
     parser.StartDoctypeDeclHandler = doctype
     parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, text

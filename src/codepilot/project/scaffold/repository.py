@@ -9,6 +9,9 @@ from fnmatch import fnmatchcase
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.project.scaffold.templates import Surroundings
 
+MAX_PARTS = 100
+"""A pattern of more parts names no directory."""
+
 
 @dataclass(frozen=True)
 class Tree:
@@ -44,12 +47,15 @@ def cannot_join(message: str, advice: str) -> CodePilotError:
 def is_member(patterns: Collection[str], place: str) -> bool:
     """True if a workspace's patterns name this directory: `*` stays within a name, `**` spans several."""
     parts = place.split("/")
-    return any(_matches(pattern.removeprefix("./").rstrip("/").split("/"), parts) for pattern in patterns)
+    split = (pattern.removeprefix("./").rstrip("/").split("/") for pattern in patterns)
+    return any(_matches(pattern, parts) for pattern in split if len(pattern) <= MAX_PARTS)
 
 
 def _matches(pattern: list[str], parts: list[str]) -> bool:
     if not pattern:
         return not parts
+    if pattern[:2] == ["**", "**"]:
+        return _matches(pattern[1:], parts)
     if pattern[0] == "**":
         return any(_matches(pattern[1:], parts[at:]) for at in range(len(parts) + 1))
     return bool(parts) and fnmatchcase(parts[0], pattern[0]) and _matches(pattern[1:], parts[1:])

@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+from codepilot.core.failures import CodePilotError
 from codepilot.core.project_settings import parse_toml
 from codepilot.core.scaffold import Scaffold
 from codepilot.project.scaffold.repository import Joined, Tree, cannot_join, is_member, place_for
@@ -83,7 +84,7 @@ def _locked(content: bytes, wanted: Scaffold, place: str, root: dict[str, Any]) 
     """The lock file with the new member, so that `npm ci` goes on to work; None for the format without packages."""
     lock = _object("package-lock.json", content)
     packages = lock.get("packages")
-    if not isinstance(packages, dict):
+    if not isinstance(packages, dict) or not isinstance(packages.get("", {}), dict):
         return None
     member = {"version": "0.1.0", "engines": {"node": ">=20"}}
     if wanted.folder != wanted.name or posixpath.basename(place) != wanted.name:
@@ -105,7 +106,7 @@ def _is_esm(tree: Tree, start: str, patterns: list[str]) -> bool:
                 kinds[
                     _object("", tree.read(posixpath.join(folder, "package.json")) or b"{}").get("type") == "module"
                 ] += 1
-            except ValueError:
+            except CodePilotError:  # a broken member says nothing about the others
                 continue
     return kinds[True] >= kinds[False]
 
@@ -142,7 +143,8 @@ def _uv_members(path: str, content: bytes) -> tuple[list[str], list[str]] | None
         raise cannot_join(f"{path} cannot be read: {error}.", "Correct the file, then try again.") from error
     if not isinstance(workspace, dict):
         return None
-    both = (workspace.get("members", []), workspace.get("exclude", []))
+    named = (workspace.get("members"), workspace.get("exclude"))
+    both = [one if isinstance(one, list) else [] for one in named]
     members, excluded = ([one for one in listed if isinstance(one, str)] for listed in both)
     return members, excluded
 
