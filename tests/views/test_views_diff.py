@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from view_kit import DIFF
 
+from codepilot.views import diff as diff_module
 from codepilot.views.diff import MAX_ROWS, file_diffs
 from codepilot.views.text import visible
 
@@ -130,6 +131,13 @@ def test_what_is_no_diff_has_no_files() -> None:
 def test_a_very_long_line_is_not_highlighted() -> None:
     (file,) = file_diffs(f"diff --git a/x.py b/x.py\n@@ -0,0 +1 @@\n+{'(' * 100_000}\n")
     assert "<span" not in file.rows[1].html
+
+
+def test_a_text_on_which_a_lexer_works_for_long_is_shown_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diff_module, "HIGHLIGHT_SEC", 0.05)
+    diff = "diff --git a/X.java b/X.java\n@@ -0,0 +1,6000 @@\n" + "+a.\n" * 6_000
+    [file] = file_diffs(diff)
+    assert {str(row.html) for row in file.rows[1:]} == {"a."}
 
 
 @pytest.mark.parametrize("space", ["  \n" * 2_000, " " * 1_500 + "\n"])

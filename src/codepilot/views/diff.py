@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -23,6 +24,8 @@ MAX_ROWS_OF_FILE = 20_000
 MAX_HIGHLIGHTED = 300_000
 """Characters of a page that are highlighted; the others are shown plainly."""
 LONGEST_LINE = 2_000
+HIGHLIGHT_SEC = 5.0
+"""Processor time that a page's highlighting takes at most; a text can be made on which a lexer works for hours."""
 LONGEST_SPACE = 400
 """White space without anything in between; lexers of some languages read a longer one again and again."""
 
@@ -104,12 +107,12 @@ class _File:
 
 def file_diffs(diff: str, only: str | None = None, rows: int = MAX_ROWS) -> list[FileDiff]:
     """The files of a diff in its order, or one of them, which may be longer, with as many rows as a page holds."""
-    shown, characters = [], MAX_HIGHLIGHTED
+    shown, characters, until = [], MAX_HIGHLIGHTED, time.thread_time() + HIGHLIGHT_SEC
     rows = rows if only is None else MAX_ROWS_OF_FILE
     for file in _files(diff):
         if only not in (None, file.path):
             continue
-        made = _rendered(file, rows, characters)
+        made = _rendered(file, rows, characters, until)
         rows -= len(made.rows)
         characters -= sum(len(line) for hunk in file.hunks for line in hunk.lines)
         shown.append(made)
@@ -194,7 +197,7 @@ def _header(file: _File, line: str) -> None:
 # Rendering ------------------------------------------------------------------------------------------
 
 
-def _rendered(file: _File, room: int, characters: int) -> FileDiff:
+def _rendered(file: _File, room: int, characters: int, until: float) -> FileDiff:
     made = FileDiff(visible(file.path), file.path, ", ".join(map(visible, dict.fromkeys(file.notes))))
     if not file.hunks or _WHOLE & set(file.notes):
         made.hunks.append(HunkHead(file.path, "the whole file"))
@@ -211,7 +214,7 @@ def _rendered(file: _File, room: int, characters: int) -> FileDiff:
             continue
         characters -= sum(map(len, hunk.lines))
         head = made.hunks[number] if number < len(made.hunks) else None
-        made.rows.extend(_rows(hunk, file.path if characters >= 0 else "", head))
+        made.rows.extend(_rows(hunk, file.path if characters >= 0 else "", head, until))
     return made
 
 
@@ -222,11 +225,11 @@ def _title(hunk: _Hunk) -> str:
     return f"lines {first} to {first + count - 1}" if hunk.lines else hunk.title
 
 
-def _rows(hunk: _Hunk, path: str, head: HunkHead | None) -> Iterator[Row]:
+def _rows(hunk: _Hunk, path: str, head: HunkHead | None, until: float) -> Iterator[Row]:
     windows = all(line.endswith("\r") for line in hunk.lines if line[:1] != "\\")
     lines = [line.removesuffix("\r") if windows else line for line in hunk.lines]
-    before = iter(_highlighted([line[1:] for line in lines if line[:1] not in ("+", "\\")], path))
-    after = iter(_highlighted([line[1:] for line in lines if line[:1] not in ("-", "\\")], path))
+    before = iter(_highlighted([line[1:] for line in lines if line[:1] not in ("+", "\\")], path, until))
+    after = iter(_highlighted([line[1:] for line in lines if line[:1] not in ("-", "\\")], path, until))
     yield Row("hunk", None, None, escape(visible(hunk.title)), head)
     old, new = hunk.old, hunk.new
     for line in lines:
@@ -245,8 +248,8 @@ def _rows(hunk: _Hunk, path: str, head: HunkHead | None) -> Iterator[Row]:
                 old, new = old + 1, new + 1
 
 
-def _highlighted(lines: Sequence[str], path: str) -> list[Markup]:
-    """Each line as HTML; without colours if the language is unknown or the text is unusual."""
+def _highlighted(lines: Sequence[str], path: str, until: float) -> list[Markup]:
+    """Each line as HTML; without colours if the language is unknown, the text is unusual, or the time is up."""
     lexer = lexer_for(path)
     clean = [visible(line) for line in lines]
     if lexer is None or any(len(line) > LONGEST_LINE for line in clean) or _is_mostly_space("\n".join(clean)):
@@ -254,6 +257,8 @@ def _highlighted(lines: Sequence[str], path: str) -> list[Markup]:
     opened = _opened_before(clean) if path.endswith((".py", ".pyi")) else ""
     made, line = [], ""
     for token, text in lexer.get_tokens("\n".join([opened, *clean] if opened else clean)):
+        if time.thread_time() > until:
+            return [escape(line) for line in clean]
         style = _style(token)
         for number, part in enumerate(text.split("\n")):
             if number:
