@@ -82,6 +82,8 @@ def test_commands_have_stdin_a_directory_and_a_timeout(ready):
     assert ready.run_command(shell("pwd; cat", stdin=b"in", cwd="pkg")).stdout.endswith(b"/pkg\nin")
     slow = ready.run_command(shell("echo begun; sleep 600", timeout_sec=0.5))
     assert (slow.status, slow.limit, slow.stdout) == ("timeout", "wall", b"begun\n")
+    shorter = ready.run_command(shell("sleep 600", limits=Limits(wall_sec=0.5)))
+    assert (shorter.status, shorter.limit) == ("timeout", "wall")
     greedy = ready.run_command(shell("yes", limits=Limits(output_bytes=1000)))
     assert (greedy.status, greedy.limit) == ("limit", "output")
 

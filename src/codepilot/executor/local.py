@@ -136,7 +136,8 @@ class LocalExecutor:
         return session.answers.give(request, CommandResult, lambda: self._run_command(session, request))
 
     def _run_command(self, session: WorkspaceSession, request: RunCommand) -> CommandResult:
-        limits = replace(request.limits or self._limits, wall_sec=request.timeout_sec)
+        longest = request.timeout_sec if request.limits is None else min(request.timeout_sec, request.limits.wall_sec)
+        limits = replace(request.limits or self._limits, wall_sec=longest)
         argv, spec = list(request.argv), session.spec(request.env, request.cwd)
         if request.packages:
             argv, spec = with_own_python(self._sandbox, spec, argv, request.packages)

@@ -20,6 +20,7 @@ from pathlib import Path
 from codepilot.core.git_names import is_git_name
 from codepilot.workspace import dirfd
 from codepilot.workspace.base_index import keep_tree
+from codepilot.workspace.directory import file_entry
 from codepilot.workspace.ignore import IgnoreRules
 from codepilot.workspace.objects import ObjectStore, Writer
 from codepilot.workspace.pack import LARGE
@@ -290,15 +291,5 @@ def _collect(fd: int, prefix: str, writer: Writer, entries: dict[str, Entry]) ->
         if stat.S_ISDIR(status.st_mode):
             with dirfd.opened(name, fd) as below:
                 _collect(below, f"{prefix}{name}/", writer, entries)
-        elif stat.S_ISLNK(status.st_mode):
-            target = os.fsencode(os.readlink(name, dir_fd=fd))
-            entries[prefix + name] = Entry(SYMLINK, writer.add("blob", target))
-        elif stat.S_ISREG(status.st_mode):
-            opened = dirfd.open_regular(fd, name)
-            if opened is None:
-                continue
-            try:
-                oid = writer.add("blob", dirfd.read_all(opened, status.st_size))
-            finally:
-                os.close(opened)
-            entries[prefix + name] = Entry(EXECUTABLE if status.st_mode & 0o100 else FILE, oid)
+        elif (entry := file_entry(fd, name, status, writer)) is not None:
+            entries[prefix + name] = entry

@@ -52,17 +52,22 @@ def _collected(fd: int, prefix: str, writer: Writer) -> Iterator[tuple[str, Entr
             with dirfd.opened(name, fd) as below:
                 if dirfd.status(below, "pyvenv.cfg") is None and not _ignores_itself(below):
                     yield from _collected(below, f"{path}/", writer)
-        elif stat.S_ISLNK(status.st_mode):
-            yield path, Entry(SYMLINK, writer.add("blob", os.fsencode(os.readlink(name, dir_fd=fd))))
-        elif stat.S_ISREG(status.st_mode):
-            opened = dirfd.open_regular(fd, name)
-            if opened is None:
-                continue
-            try:
-                oid = writer.add("blob", dirfd.read_all(opened, status.st_size))
-            finally:
-                os.close(opened)
-            yield path, Entry(EXECUTABLE if status.st_mode & 0o100 else FILE, oid)
+        elif (entry := file_entry(fd, name, status, writer)) is not None:
+            yield path, entry
+
+
+def file_entry(fd: int, name: str, status: os.stat_result, writer: Writer) -> Entry | None:
+    """A file or a link of a directory, added to the objects; None for anything else, and for what cannot be opened."""
+    if stat.S_ISLNK(status.st_mode):
+        return Entry(SYMLINK, writer.add("blob", os.fsencode(os.readlink(name, dir_fd=fd))))
+    opened = dirfd.open_regular(fd, name) if stat.S_ISREG(status.st_mode) else None
+    if opened is None:
+        return None
+    try:
+        oid = writer.add("blob", dirfd.read_all(opened, status.st_size))
+    finally:
+        os.close(opened)
+    return Entry(EXECUTABLE if status.st_mode & 0o100 else FILE, oid)
 
 
 def _ignores_itself(fd: int) -> bool:
