@@ -104,8 +104,8 @@ def test_a_missing_module_is_named(codepilot: Command, repo: Repo) -> None:
         (("--budget", "wall_sec=-1"), "wall_sec"),
         (("--agent", "nobody"), "nobody"),
         (("--python", "/nowhere/python"), "/nowhere/python"),
-        (("--prompt", ""), "--prompt says nothing"),
-        (("--prompt", " \t\n"), "--prompt says nothing"),
+        (("--prompt", ""), "--prompt is empty"),
+        (("--prompt", " \t\n"), "--prompt is empty"),
         (("--capability", "read_only"), "can do nothing with"),
     ],
 )
@@ -116,7 +116,7 @@ def test_bad_options(codepilot: Command, shop: Path, arguments: tuple[str, ...],
 def test_a_task_that_says_nothing_is_not_queued(codepilot: Command, shop: Path) -> None:
     ended = codepilot("submit", str(shop), "--prompt", "   ")
     assert ended.code == 2, ended.out + ended.err
-    assert "--prompt says nothing" in ended.err
+    assert "--prompt is empty" in ended.err
     assert "→ Say what should be true afterwards" in ended.err
     assert codepilot.newest() is None
 

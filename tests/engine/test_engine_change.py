@@ -126,6 +126,6 @@ def test_a_task_that_cannot_be_used_is_refused_by_its_field(checkout: Path, text
 
 
 def test_a_change_without_words_or_with_an_empty_criterion_is_refused(checkout: Path) -> None:
-    for prompt, accept, why in ((" ", ("true",), "no word"), ("x", ("",), "says nothing")):
+    for prompt, accept, why in ((" ", ("true",), "is empty"), ("x", ("",), "is empty")):
         with pytest.raises(CodePilotError, match=why):
             make_task(Request(repo=str(checkout), kind=TaskKind.CHANGE, prompt=prompt, accept=accept), CHEAP)

@@ -51,7 +51,7 @@ def fails_once(kind: FailureKind, *replies: str, times: int = 1) -> ScriptedMode
 
 
 def test_a_task_that_says_nothing_is_refused_before_anything_is_done(runtime: Runtime, checkout: Path) -> None:
-    with pytest.raises(CodePilotError, match="says nothing") as refused:
+    with pytest.raises(CodePilotError, match="is empty") as refused:
         make_task(Request(repo=str(checkout), prompt=" \n"), configured())
     assert refused.value.kind is FailureKind.INVALID_SPEC
     with pytest.raises(ValidationError, match="the goal is empty"):

@@ -38,7 +38,7 @@ class HostFunctions:
     turns: Sequence[Turn] = ()
     seconds: float = MOST_SEC
     occasion: str = ""
-    """What tells the requests of this action apart from those of others."""
+    """Distinguishes the requests of this action from those of other actions."""
     code: str = ""
     granted: tuple[str, ...] = ()
     """What was allowed before the action began."""

@@ -1,6 +1,6 @@
 """Reads tool calls and JSON objects that a model writes as text, in the spellings of common open models.
 
-Only what cannot be meant otherwise counts: an object with the keys of a call, or text between a model's own tags.
+Only unambiguous forms count: an object with the keys of a call, or text between a model's own tags.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Batches: a file of prompts, each worked on by an agent's program as a run, with what became of it in the file."""
+"""Batches: a file of prompts, each worked on by an agent's program as a run; the file also holds the results."""
 
 from codepilot.batch.runner import Batch, Options, Progress, reset_words
 from codepilot.batch.tasks_file import EXAMPLE, OPEN, STATUSES, BatchTask, Status, TasksFile, read_tasks, result_of

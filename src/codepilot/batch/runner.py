@@ -1,4 +1,4 @@
-"""Runs the tasks of a file: attempts side by side, each a run of its own, and what became of each in the file."""
+"""Runs the tasks of a file: parallel attempts, each a run of its own, whose results go into the file."""
 
 from __future__ import annotations
 
@@ -441,7 +441,7 @@ class Batch:
         self._parked[agent] = _Parked(until, times)
 
     def _write(self, task_id: str, status: Status, number: int, result: dict[str, object]) -> None:
-        """Write down what became of an attempt, unless a person removed the task meanwhile."""
+        """Record the result of an attempt, unless a person removed the task meanwhile."""
 
         def write() -> None:
             try:

@@ -336,7 +336,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def unwritable(path: Path, error: OSError) -> CodePilotError:
-    """The failure of a write beside or into the tasks file."""
+    """The failure of a write to the tasks file or a file next to it."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return CodePilotError(
         FailureKind.DISK_FULL if full else FailureKind.INVALID_SPEC,

@@ -111,7 +111,7 @@ def _answer(
             raise CodePilotError(
                 FailureKind.INVALID_SPEC,
                 f"The request {asked.id} has expired: it is denied.",
-                next_action=goes_on or f"`codepilot show {run_id}` tells how the run stands.",
+                next_action=goes_on or f"`codepilot show {run_id}` shows the run's state.",
             )
         message = f"{asked.id} ({asked.request.operation} {asked.request.details}): {asked.status} by {asked.by}."
         if not (as_json and work):
@@ -129,8 +129,8 @@ def _answer(
 def _goes_on(pilot: CodePilot, run_id: str) -> str:
     """What happens next, or what the person has to do for it."""
     if any(worker.takes_queued for worker in pilot.workers()):
-        return f"A worker goes on with the run; see it with: codepilot watch {run_id}"
-    return f"No worker runs: go on with: codepilot resume {run_id}"
+        return f"A worker continues the run. Watch it: codepilot watch {run_id}"
+    return f"No worker is running. Continue the run: codepilot resume {run_id}"
 
 
 def audit(run_id: AuditedRun = None, url: UrlOption = None, as_json: JsonFlag = False) -> None:

@@ -1,4 +1,4 @@
-"""`codepilot batch`: run the prompts of a tasks file, and show what becomes of each."""
+"""`codepilot batch`: run the prompts of a tasks file, and show the results."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def ending(console: Console, run: Run, pilot: CodePilot, *, applied: bool) -> No
         console.print(before_and_after(run))
         console.print(_verdict(run))
         for concern in run.proof.concerns[1:MOST_CONCERNS] if run.proof else ():
-            console.print(Text.assemble(("doubt    ", "dim"), plain(str(concern))), soft_wrap=True)
+            console.print(Text.assemble(("concern  ", "dim"), plain(str(concern))), soft_wrap=True)
         if test := _regression_test(run):
             console.print(test, soft_wrap=True)
         console.print(Text.assemble(("bundle   ", "dim"), _bundle(run, pilot)), soft_wrap=True)

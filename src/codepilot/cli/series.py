@@ -25,7 +25,7 @@ STOPS = (3, 4, 130)
 
 
 def repair_all(pilot: CodePilot, request: Request, *, apply: bool, accept_plausible: bool, as_json: bool) -> None:
-    """Work on one failing test after the other, print what became of each, and exit with the code of them all."""
+    """Work on one failing test after the other, print each result, and exit with the code of them all."""
     from codepilot.cli.screens import ending, opening
     from codepilot.store import new_id
     from codepilot.telemetry import exit_code

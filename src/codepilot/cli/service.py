@@ -31,7 +31,7 @@ UrlOption = Annotated[
 
 
 def service_url() -> str | None:
-    """The service that is meant, if one is."""
+    """The service that `--url` or the environment names, if any."""
     return _named[-1] or os.environ.get(URL) or None
 
 

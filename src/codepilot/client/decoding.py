@@ -133,7 +133,7 @@ _RESULTS: Mapping[str, type[CheckpointRecorded | CheckpointFailed | RolledBack |
 
 
 def named(asked: Sequence[AskedOf], approval_id: str, run_id: str) -> AskedOf:
-    """The request that is meant: by its id or the start of it, else the newest open one."""
+    """The request with this id or start of an id; without one, the newest open request."""
     wanted = approval_id.removeprefix("a-")
     found = [one for one in asked if one.id.removeprefix("a-").startswith(wanted)]
     if not found or (wanted and len(found) > 1):

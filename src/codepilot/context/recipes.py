@@ -200,11 +200,11 @@ def documentation(view: View) -> Iterator[Candidate]:
             found.append((-hits, path))
     for hits, path in sorted(found)[:DOCS]:
         yield Candidate(
-            "documentation", path, 1, END, round(min(0.4, 0.26 - hits * 0.02), 4), "speaks of the same things"
+            "documentation", path, 1, END, round(min(0.4, 0.26 - hits * 0.02), 4), "is about the same subject"
         )
     for path in docs:
         if posixpath.basename(path).upper().startswith("README") and "/" not in path:
-            yield Candidate("documentation", path, 1, END, 0.25, "what the project says of itself")
+            yield Candidate("documentation", path, 1, END, 0.25, "the project's own description")
 
 
 def conventions(view: View) -> Iterator[Candidate]:

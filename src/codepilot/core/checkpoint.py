@@ -243,7 +243,7 @@ def due(
 ) -> Trigger | None:
     """Why a checkpoint is due `since_us` after the previous one with `changed` files changed; None if it is not.
 
-    The end of the work and a request are always heard. The others wait until the shortest interval is over.
+    A request and the end of the work always make one. The other triggers wait until the shortest interval is over.
     """
     if final:
         return "final"

@@ -24,7 +24,7 @@ def covers(area: str, path: str) -> bool:
 
 
 def guards(area: str, path: str) -> bool:
-    """True if an area covers a path here or on a file system that tells fewer names apart.
+    """True if an area covers a path here or on a file system that treats more names as equal.
 
     There a name without a wildcard is the same in any case, in any Unicode form, and with dots or spaces at its end.
     """

@@ -121,7 +121,7 @@ class Settings(Sections):
         return made
 
     def policy_sources(self) -> tuple[Mapping[str, Any], Mapping[str, str]]:
-        """What the user's file says of the policy, and the environment's variables by their keys."""
+        """The policy in the user's file, and the environment's variables for it by their keys."""
         policy_variables = _from_environment(self.environ).get("policy", {})
         return self._user.get("policy", {}), {key: f"{ENV_PREFIX}POLICY_{key.upper()}" for key in policy_variables}
 

@@ -229,7 +229,7 @@ _BEYOND_REPAIR = {TaskKind.BUILD: "build a program", TaskKind.QUESTION: "answer 
 
 
 def _check_asked(request: Request) -> None:
-    """Raise for an agent that cannot do what is asked, and for a criterion that says nothing."""
+    """Raise for an agent that cannot do what is asked, and for an empty criterion."""
     beyond = _BEYOND_REPAIR.get(request.kind)
     if request.kind is TaskKind.CHANGE and not request.tests:
         beyond = "make a change that no failing test describes"
@@ -242,7 +242,7 @@ def _check_asked(request: Request) -> None:
     if any(not one.strip() for one in request.accept):
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
-            "A criterion of --accept says nothing.",
+            "A criterion of --accept is empty.",
             next_action="Name a test that fails now, or a command that must succeed after the change.",
         )
 
@@ -293,7 +293,7 @@ def _text(diff: bytes) -> str:
 
 
 def _goal(request: Request, place: Place) -> Goal:
-    """Words that were meant to be there and are not are a mistake, for instance an empty variable of a script."""
+    """The task in words. An empty prompt is refused: a script's variable may have been empty."""
     if request.scaffold is not None:
         return scaffold_goal(request.scaffold, request.prompt)
     if request.prompt is None and request.kind is TaskKind.PROVE:
@@ -303,7 +303,7 @@ def _goal(request: Request, place: Place) -> Goal:
     if not request.prompt.strip():
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
-            "The change is described by no word." if request.kind is TaskKind.CHANGE else "--prompt says nothing.",
+            "The description of the change is empty." if request.kind is TaskKind.CHANGE else "--prompt is empty.",
             next_action="Say what should be true afterwards."
             if request.kind is TaskKind.CHANGE
             else "Say what should be true afterwards, or leave --prompt out: the failing test says it then.",

@@ -61,7 +61,7 @@ class Activities:
         return rows, self._database.now(connection, self._clock)
 
     def _living(self, rows: Sequence[Any], now: int, holders: Iterable[str] = ()) -> list[WorkerRow]:
-        """A `holder` of a step without a lease has yet to beat for the first time: its lock alone tells."""
+        """The workers that live. Only its lock shows it of a `holder` that has not sent its first heartbeat."""
         leased: Mapping[str, Any] = {row.worker: row for row in rows}
         names = {*leased, *holders}
         dead, _ = self._database.with_retry(lambda: self._liveness.judge(names))

@@ -10,7 +10,7 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.project import ModuleFacts, Project, SuiteRun
 
 ASYNC_UNSUPPORTED = "async def functions are not natively supported"
-"""What pytest says of an async test that no plugin runs."""
+"""pytest's message for an async test that no plugin runs."""
 ASYNC_PLUGINS = ("pytest_asyncio", "anyio", "pytest_trio", "pytest_tornasync", "pytest_twisted")
 NO_FIXTURE = "FixtureLookupError"
 FIXTURES = {

@@ -1,4 +1,4 @@
-"""Other graphs of objects like those that a function was given: links rewired, and what held for all still holds."""
+"""Makes graphs of objects like those a function was given: links are rewired, and their invariants still hold."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _rewire(found: Sequence[Any], name: str, chance: random.Random) -> None:
 
 
 def _mirror(found: Sequence[Any], a: str, b: str) -> None:
-    """Make `b` say of every object what `a` says of the others."""
+    """Make `b` the inverse of `a`: the objects that link to this one by `a`."""
     for one in found:
         setattr(one, b, [other for other in found if any(link is one for link in getattr(other, a, ()))])
 

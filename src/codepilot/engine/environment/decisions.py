@@ -1,4 +1,4 @@
-"""Who allowed or denied what `codepilot prepare` installs: a line for each answer, beside the environments."""
+"""Records who allowed or denied the installations of `codepilot prepare`: one line for each answer."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def of_request(request: SessionRequested) -> Notice:
 
 
 def of_rollback(done: RolledBack) -> Notice:
-    """The files that were put back under the agent's hands."""
+    """The files that were put back while the agent worked."""
     what = (
         f"These files were put back: {_listed(done.files, done.files_left_out)}."
         if done.files
@@ -187,7 +187,7 @@ class NoticeSender:
         return kept
 
     def close(self) -> tuple[Notice, ...]:
-        """Deliver no more; what nobody got."""
+        """Deliver no more; returns what was not delivered."""
         self._notices.put(None)
         self._thread.join(self._wait_sec + 1.0)
         left = []

@@ -52,7 +52,7 @@ class Supervisor:
         self._agent: RunningAgent | None = None
         self._sender: NoticeSender | None = None
         self._left: list[Notice] = []
-        """What nobody got yet: an agent that crashed is started again."""
+        """The messages not delivered yet: an agent that crashed is started again."""
         self._handled: set[str] = set()
         self._idle = False
         """True while the agent waits for us at the end of its turn."""

@@ -84,7 +84,7 @@ def scaffold_goal(wanted: Scaffold, described: str | None) -> Goal:
         return Goal(natural=f"Make the {module}")
     if not described.strip():
         raise CodePilotError(
-            FailureKind.INVALID_SPEC, "--describe says nothing.", next_action="Describe the module, or leave it out."
+            FailureKind.INVALID_SPEC, "--describe is empty.", next_action="Describe the module, or leave it out."
         )
     asked = (
         f"Fill in the {module}: {described.strip()}\n\nA template of the module is in the workspace. Replace its"

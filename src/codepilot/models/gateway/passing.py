@@ -134,7 +134,7 @@ class Passing:
         client.write(b"0\r\n\r\n")
 
     def _error(self, pieces: Iterator[Begun | bytes]) -> bytes:
-        """What the provider says of a refusal, without the key that it may quote."""
+        """The provider's error message, without the key that it may quote."""
         body = bytearray()
         for piece in pieces:
             if isinstance(piece, bytes) and len(body) + len(piece) <= MOST_ERROR:

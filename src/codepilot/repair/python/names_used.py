@@ -8,7 +8,7 @@ from codepilot.repair.edit import Edit
 from codepilot.repair.python.source import Function, PythonUnit
 
 _MEANT = frozenset({"self", "cls", "_"})
-"""Names that are meant to be there whether or not anything reads them."""
+"""Names that are defined by convention, used or not."""
 _READ_ALL = frozenset({"locals", "vars", "eval", "exec"})
 """Functions that read all names of their caller at once."""
 

@@ -1,12 +1,16 @@
-"""The input that tells a repair from what was there before, for the test that is to keep the mistake from coming back.
+"""Finds the input of the regression test: one on which the repaired function differs from the base's.
 
-Processes inside look for it: one finds inputs, by varying those that the tests give, on which the repaired function
-does something else than the base's; others, with other hash seeds, in another home and zone, evaluate them as a test
-would write them. Only what all agree on is offered, where the call asks for nothing but its arguments. An input is left
-out if an existing test has it already, if the call does not come to an end on the base, if its value or its result
-cannot be written as plain source that gives an equal value again or names a place of this machine, or if most other
-repairs that pass the same tests do something else on it. An exception is expected only where the repaired function
-raises it by a statement of its own. Smallest first. What the processes say is read as hostile input.
+One process in the sandbox varies the inputs of the tests and keeps those on which the two functions differ. Others,
+with other hash seeds, another home and another time zone, evaluate them again. An input is offered if all agree and the
+call uses nothing but its arguments. An input is left out if
+
+- an existing test has it already,
+- the call does not end on the base,
+- its value or result has no plain source that evaluates to an equal value, or names a place of this machine,
+- most other repairs that pass the same tests give another result.
+
+An exception is expected only if a statement of the repaired function raises it. The smallest input comes first. Answers
+of the processes are read as hostile input.
 """
 
 from __future__ import annotations

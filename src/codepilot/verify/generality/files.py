@@ -89,7 +89,7 @@ def _module(path: str) -> str:
 
 
 def _hides_library(path: str) -> bool:
-    """True for a module that is imported in the place of one of the standard library: at the top, or beside tests."""
+    """True for a module that hides one of the standard library: it is at the top of the tree or next to tests."""
     folder = PurePosixPath(path).parent
     top = str(folder) in (".", "src", "lib") or is_test(path)
     return top and PurePosixPath(path).stem in sys.stdlib_module_names

@@ -39,7 +39,7 @@ def _spread(change: PythonChange) -> Iterator[Sign]:
 
 
 def _bounded(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    """The function with all bounds alike: `<`, `<=`, `>` and `>=`, and the whole numbers beside them."""
+    """The function with all bounds alike: `<`, `<=`, `>` and `>=`, and the whole numbers they compare with."""
     copy = deepcopy(function)
     for node in ast.walk(copy):
         if isinstance(node, ast.Compare) and all(isinstance(op, ORDERINGS) for op in node.ops):

@@ -101,8 +101,8 @@ def _defaults(text: str, unit: dict[str, Any], functions: Any) -> tuple[Any, Any
 def _reached(state: WorkerState, unit: dict[str, Any], job: dict[str, Any]) -> bool:
     """True if the targets run a function that ran while the project was loaded as well.
 
-    Swapping it tells enough for a first try then. What is kept has to be loaded with it. That they run what the
-    function made (a decorator's wrapper) tells nothing of a change around that.
+    Then swapping it is enough for a first try, and a candidate that is kept is loaded with the project. A call of
+    what the function made (a decorator's wrapper) does not count: a change around it is not seen there.
     """
     segment, first = unit["segment"], unit["shift"] + 1
     lines = set(range(unit["line"], first + segment.count("\n") + 1))

@@ -37,7 +37,7 @@ RUNNERS = frozenset(
 TESTED = re.compile(r"PYT|CODEPILOT|UNITTEST|TOX|NOX|CI$|GITHUB_|COV_|COVERAGE")
 """The beginnings of variables by which code would know that it is tested."""
 OF_TESTS = re.compile(r"\.git|tests?$|testing$|specs?$|test_|conftest|.*_test\.|pytest|tox\.|noxfile|setup\.cfg")
-"""Files and folders beside the code by which it would know the same."""
+"""Files and directories by which code would know the same."""
 FUNCTION_SEC = 0.4
 ALL_SEC = 2.0
 

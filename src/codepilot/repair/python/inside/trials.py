@@ -89,7 +89,7 @@ class Trying:
             self.turned.update(new)
             ends = self._ends(list(reversed(new)))
             if len(ends) < len(new) or "failed" in ends.values():
-                # One needs what another left, or left alone. What falls behind the targets tells nothing there.
+                # A test depends on what another left behind. A failure after the targets says nothing about the change.
                 self.state.leaks = max(1, self.state.leaks)
                 ends = self._ends([*suite["targets"], *new])
                 self.unfit.update(name for name in new if ends.get(name) == "failed")
@@ -215,7 +215,7 @@ class Trying:
         """The targets first, then the tests that killed most, then the rest; the first red one decides.
 
         Where all are asked thoroughly, the others that fell are named: they may fall without any change as well.
-        The third value tells that the process is not fit for another candidate, the last how far it came.
+        The third value is true if the process cannot try another candidate; the last says how far it came.
         """
         state, suite = self.state, self.suites[job["suite"]]
         tests, targets, slow = [*suite["targets"], *suite["others"]], len(suite["targets"]), suite["slow"]

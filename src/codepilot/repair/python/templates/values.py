@@ -90,7 +90,7 @@ def index(node: ast.Subscript, context: Context) -> Proposals:
 
 
 def cut(node: ast.expr, context: Context) -> Proposals:
-    """A whole sequence where a part of it may be meant."""
+    """Replace a sequence by a part of it."""
     if not isinstance(node.ctx if isinstance(node, ast.Name | ast.Attribute) else ast.Load(), ast.Load):
         return
     parent, field = context.parent(node), context.field_of(node)
