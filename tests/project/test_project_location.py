@@ -146,6 +146,19 @@ UV = {
         ),
         ({"requirements.txt": "-r more.txt\n", "more.txt": "-e ./lib\n", "lib/setup.py": ""}, ".", ("lib",)),
         ({"requirements.txt": "-e ../outside\n-e /etc\n"}, ".", ()),
+        ({"requirements.txt": "-r requirements.txt\n" * 3000 + "-e ./lib\n", "lib/setup.py": ""}, ".", ("lib",)),
+        (
+            {
+                "pyproject.toml": "[tool.uv.workspace]\nmembers = ['a**', '/etc', '../x', '', 5, '**/**/**/**/**/no']\n"
+            },
+            ".",
+            (),
+        ),
+        (
+            UV | {"pyproject.toml": "[tool.uv.workspace]\nmembers = ['**/b*']\n"},
+            ".",
+            ("packages/bee", "packages/c/src"),
+        ),
         ({"setup.cfg": "[options]\npackage_dir =\n    = lib\n", "lib/x.py": ""}, ".", ("lib",)),
         ({"setup.py": "setup(name='x', package_dir={'': 'lib'})\n", "lib/x.py": ""}, ".", ("lib",)),
         ({"setup.py": "kinds = dict(packages=find_packages('lib'))\nsetup(**kinds)\n", "lib/x.py": ""}, ".", ("lib",)),
@@ -170,7 +183,8 @@ def test_packages_are_imported_as_the_projects_tools_do(
 
 DECLARED = {
     "pyproject.toml": '[project]\ndependencies = ["requests>=2"]\n[project.optional-dependencies]\ntest = ["PyYAML"]\n'
-    '[tool.poetry.group.dev.dependencies]\nfreezegun = "*"\n[dependency-groups]\nci = ["a", {include-group = "x"}]\n',
+    '[tool.poetry.group.dev.dependencies]\nfreezegun = "*"\n[dependency-groups]\nci = ["a", {include-group = "x"}]\n'
+    '"a;id" = ["odd"]\n',
     "requirements-dev.txt": "python-dateutil==2\n# numpy\n",
     "environment.yml": "dependencies:\n  - scipy=1\n",
     "setup.py": "setup(install_requires=['attrs>=1; x'])",
@@ -186,6 +200,7 @@ DECLARED = {
         ("helpers", True, "", ""),
         ("requests.adapters", False, "pyproject.toml, [project] dependencies", "pip install -e ."),
         ("yaml", False, "pyproject.toml, [project.optional-dependencies] test", "pip install -e '.[test]'"),
+        ("odd", False, "pyproject.toml, [dependency-groups] a;id", "pip install --group 'a;id'"),
         ("freezegun", False, "pyproject.toml, [tool.poetry.group.dev.dependencies]", "poetry install --with dev"),
         ("a", False, "pyproject.toml, [dependency-groups] ci", "pip install --group ci"),
         ("dateutil", False, "requirements-dev.txt", "pip install -r requirements-dev.txt"),

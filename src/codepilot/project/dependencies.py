@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 
 from codepilot.project.boundary import read_head
 from codepilot.project.import_paths import MAX_BYTES, canonical, read_ini, read_toml, table
@@ -133,24 +134,26 @@ def _of_pyproject(folder: Path, at: str) -> Iterator[Declared]:
     project = table(document, "project")
     yield from of(project.get("dependencies"), "[project] dependencies", tool or "pip install -e .")
     for name, entries in table(project, "optional-dependencies").items():
-        extra = {"uv sync": f"uv sync --extra {name}", "poetry install": f"poetry install --extras {name}"}
-        install = extra.get(tool, f"pip install -e '.[{name}]'")
+        plain = quote(name)
+        extra = {"uv sync": f"uv sync --extra {plain}", "poetry install": f"poetry install --extras {plain}"}
+        install = extra.get(tool, f"pip install -e {quote(f'.[{name}]')}")
         yield from of(entries, f"[project.optional-dependencies] {name}", install)
     for name, entries in table(document, "dependency-groups").items():
-        install = {"uv sync": f"uv sync --group {name}"}.get(tool, f"pip install --group {name}")
+        install = {"uv sync": f"uv sync --group {quote(name)}"}.get(tool, f"pip install --group {quote(name)}")
         yield from of(entries, f"[dependency-groups] {name}", tool if tool == "pdm install" else install)
     poetry = table(document, "tool", "poetry")
     yield from of(table(poetry, "dependencies"), "[tool.poetry.dependencies]", "poetry install")
     yield from of(table(poetry, "dev-dependencies"), "[tool.poetry.dev-dependencies]", "poetry install")
     for name, group in table(poetry, "group").items():
-        install = f"poetry install --with {name}"
+        install = f"poetry install --with {quote(name)}"
         yield from of(table(group, "dependencies"), f"[tool.poetry.group.{name}.dependencies]", install)
     for name, entries in table(document, "tool", "pdm", "dev-dependencies").items():
         yield from of(entries, f"[tool.pdm.dev-dependencies] {name}", "pdm install")
     yield from of(table(document, "tool", "uv").get("dev-dependencies"), "[tool.uv] dev-dependencies", "uv sync")
     for name, environment in table(document, "tool", "hatch", "envs").items():
+        install = f"hatch env create {quote(name)}"
         for key in ("dependencies", "extra-dependencies"):
-            yield from of(table(environment).get(key), f"[tool.hatch.envs.{name}] {key}", f"hatch env create {name}")
+            yield from of(table(environment).get(key), f"[tool.hatch.envs.{name}] {key}", install)
 
 
 def _installer(folder: Path) -> str:
@@ -164,13 +167,13 @@ def _of_files(folder: Path, at: str) -> Iterator[Declared]:
     yield from _lines(setup.get("options", "install_requires", fallback=""), f"{at}setup.cfg", "pip install -e .")
     if setup.has_section("options.extras_require"):
         for name, text in setup.items("options.extras_require"):
-            yield from _lines(text, f"{at}setup.cfg, extra {name}", f"pip install -e '.[{name}]'")
+            yield from _lines(text, f"{at}setup.cfg, extra {name}", f"pip install -e {quote(f'.[{name}]')}")
     for name in _QUOTED.findall(read_head(folder / "setup.py", MAX_BYTES)):
         yield Declared(name, f"{at}setup.py", "pip install -e .")
     files = [path for pattern in REQUIREMENTS for path in sorted(folder.glob(pattern))]
     for path in list(dict.fromkeys(files))[:MAX_FILES]:
-        file = path.relative_to(folder).as_posix()
-        yield from _lines(read_head(path, MAX_BYTES, within=folder), f"{at}{file}", f"pip install -r {at}{file}")
+        file = f"{at}{path.relative_to(folder).as_posix()}"
+        yield from _lines(read_head(path, MAX_BYTES, within=folder), file, f"pip install -r {quote(file)}")
     pipfile = read_toml(folder / "Pipfile")
     for part in ("packages", "dev-packages"):
         for name in table(pipfile, part):
@@ -182,7 +185,7 @@ def _of_files(folder: Path, at: str) -> Iterator[Declared]:
         yield Declared(name, f"{at}noxfile.py", "nox --install-only")
     for file in ("environment.yml", "environment.yaml"):
         text = re.sub(r"(?m)^[ \t]*-[ \t]*", "", read_head(folder / file, MAX_BYTES))
-        yield from _lines(text, f"{at}{file}", f"conda env update -f {at}{file}")
+        yield from _lines(text, f"{at}{file}", f"conda env update -f {quote(at + file)}")
 
 
 def _lines(text: str, where: str, install: str) -> Iterator[Declared]:

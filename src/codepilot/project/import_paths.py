@@ -11,6 +11,8 @@ import configparser
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,11 @@ from codepilot.core.project_settings import parse_toml
 from codepilot.project.boundary import is_within, read_head
 
 MAX_BYTES = 1 << 18
+PROJECT = "pyproject.toml"
+MAX_INCLUDED = 20
+"""Files of requirements that are read for one project."""
+MAX_FOLDERS, MAX_PARTS, MAX_DEPTH = 20_000, 20, 100
+"""Of a workspace's patterns: the folders that are looked at, the names of one pattern, and those of a folder."""
 MAX_PROJECTS = 100
 SOURCES = ("*.py", "*/*.py", "*/*/*.py")
 """Where a directory of sources has its modules; packages below the top need no `__init__.py`."""
@@ -166,8 +173,9 @@ def _dependencies(repository: Path, project: Path) -> Iterator[Path]:
         for one in dependencies.values():
             if isinstance(one, dict) and isinstance(one.get("path"), str):
                 yield project / one["path"]
+    seen: set[Path] = set()
     for name in ("requirements.txt", "requirements-dev.txt", "dev-requirements.txt", "requirements/dev.txt"):
-        yield from _required(project / name, project)
+        yield from _required(project / name, project, seen)
 
 
 def _members(repository: Path, project: Path, name: str) -> Iterator[Path]:
@@ -187,10 +195,34 @@ def _members(repository: Path, project: Path, name: str) -> Iterator[Path]:
 
 def _gathered(root: Path, document: Mapping[str, Any]) -> Iterator[Path]:
     """The members of the workspace of uv that a project is the root of."""
-    patterns = table(document, "tool", "uv", "workspace").get("members")
-    for pattern in map(str, patterns if isinstance(patterns, list) else ()):
-        if not pattern.startswith("/") and ".." not in pattern:
-            yield from (one for one in sorted(root.glob(pattern))[:MAX_PROJECTS] if (one / "pyproject.toml").is_file())
+    listed = table(document, "tool", "uv", "workspace").get("members")
+    left = iter(range(MAX_FOLDERS))
+    for pattern in listed if isinstance(listed, list) else []:
+        parts = [part for part in str(pattern).split("/") if part != "."]
+        found = _folders(root, parts, left) if len(parts) <= MAX_PARTS else iter(())
+        yield from (one for one in islice(found, MAX_PROJECTS) if (one / PROJECT).is_file())
+
+
+def _folders(folder: Path, pattern: list[str], left: Iterator[int]) -> Iterator[Path]:
+    """The folders that a pattern names. No link is followed, and `left` bounds how many are looked at."""
+    if not pattern:
+        yield folder
+        return
+    deep = pattern[0] == "**"
+    if len(folder.parts) > MAX_DEPTH:
+        return
+    if deep:
+        yield from _folders(folder, pattern[1:], left)
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return
+    for name in names:
+        if next(left, None) is None:
+            return
+        if deep or fnmatchcase(name, pattern[0]):
+            yield from _folders(folder / name, pattern if deep else pattern[1:], left)
 
 
 def _poetry_groups(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -201,13 +233,17 @@ def _poetry_groups(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         yield table(group, "dependencies")
 
 
-def _required(path: Path, project: Path, depth: int = 3) -> Iterator[Path]:
+def _required(path: Path, project: Path, seen: set[Path]) -> Iterator[Path]:
     """The local directories that a file of requirements names."""
+    place = Path(os.path.normpath(path))
+    if place in seen or len(seen) >= MAX_INCLUDED:
+        return
+    seen.add(place)
     for line in read_head(path, MAX_BYTES, within=project).splitlines():
         if (found := _EDITABLE.match(line.strip())) is not None:
             yield path.parent / (found["path"] or found["plain"])
-        elif depth and (found := _INCLUDED.match(line.strip())) is not None:
-            yield from _required(path.parent / found["path"], project, depth - 1)
+        elif (found := _INCLUDED.match(line.strip())) is not None:
+            yield from _required(path.parent / found["path"], project, seen)
 
 
 # Files ----------------------------------------------------------------------------------------------

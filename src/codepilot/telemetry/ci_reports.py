@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 from codepilot.core.events import State
 from codepilot.core.run import Run
 
-_PLACE = re.compile(r"^([^\s:;,]+\.\w{1,10}):(?:(\d+)\b)?")
+_PLACE = re.compile(r"^([^\s:;,]+\.\w{1,10}):(?:(\d{1,9})\b)?")
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
