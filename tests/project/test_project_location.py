@@ -148,9 +148,7 @@ UV = {
         ({"requirements.txt": "-e ../outside\n-e /etc\n"}, ".", ()),
         ({"requirements.txt": "-r requirements.txt\n" * 3000 + "-e ./lib\n", "lib/setup.py": ""}, ".", ("lib",)),
         (
-            {
-                "pyproject.toml": "[tool.uv.workspace]\nmembers = ['a**', '/etc', '../x', '', 5, '**/**/**/**/**/no']\n"
-            },
+            {"pyproject.toml": "[tool.uv.workspace]\nmembers = ['a**', '/etc', '../x', '', 5, '**/**/**/**/**/no']\n"},
             ".",
             (),
         ),

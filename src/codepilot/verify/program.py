@@ -81,9 +81,9 @@ class ProgramBench:
                 return None
             report = json.loads(found)
             run, lines = int(report["run"]), int(report["lines"])
-        except (CodePilotError, ValueError, TypeError, KeyError, RecursionError):
+            return round(100.0 * min(run, lines) / lines, 1) if lines > 0 <= run else None
+        except (CodePilotError, ValueError, TypeError, KeyError, RecursionError, OverflowError):
             return None
-        return round(100.0 * min(run, lines) / lines, 1) if lines > 0 <= run else None
 
     def _v8_report(self) -> bytes:
         script, root = str(PLUGIN_DIR / "codepilot_v8.py"), self.project.root
