@@ -56,6 +56,12 @@ def test_advice_stands_next_to_the_result_of_code_that_ran(harness: Harness) -> 
     assert (ran(harness), blocked(harness)) == (True, [])
 
 
+def test_a_function_that_the_role_lacks_is_answered_with_those_it_has(harness: Harness) -> None:
+    observed, other = observe(harness, "run_comand('ls')", "print(nothing)")
+    assert "[advice: `run_comand` is no function here; the functions are " in observed and "read_file" in observed
+    assert "advice" not in other
+
+
 def test_strict_code_does_not_run_and_the_agent_is_shown_why_and_what_to_do(harness: Harness) -> None:
     (observed,) = observe(harness, f"{MARK}\n\nimport nothing_like_it", imports="strict")
     assert "[violation] The action was not run; nothing of it was done. Leave out or replace:" in observed

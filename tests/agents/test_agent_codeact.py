@@ -194,6 +194,7 @@ def test_capability_of_task_and_role_decide_which_skills_exist(harness: Harness)
     model = ScriptedModel([act('write_file("x", "y")'), DONE])
     CodeActAgent(model).perform(State.IMPLEMENT, harness.context())
     assert "NameError: name 'write_file' is not defined" in observation(model.requests[1])
+    assert "`write_file` is not allowed to this role" in observation(model.requests[1])
 
 
 def test_the_skills_are_there_again_after_a_lost_kernel(harness: Harness) -> None:

@@ -21,7 +21,7 @@ from codepilot.core.events import Event, EventType, SearchProgressed, State, Ste
 from codepilot.core.run import Run
 from codepilot.core.task import Goal, TaskSpec
 from codepilot.store import Activity
-from codepilot.telemetry import now_us
+from codepilot.telemetry import describe, now_us
 
 SLOW = "import time, unittest\n\n\nclass T(unittest.TestCase):\n    def test_it(self):\n        time.sleep(60)\n"
 NO_WORKER = "no worker is running"
@@ -54,6 +54,11 @@ def test_a_pipe_gets_a_line_every_few_seconds_while_nothing_happens() -> None:
     lines = screen.file.getvalue().splitlines()
     assert 2 <= len(lines) <= 5
     assert all("IMPLEMENT" in line and "340 candidates" in line and " s " in line for line in lines)
+
+
+def test_a_search_that_tried_nothing_yet_says_what_it_does() -> None:
+    begun = event(4, EventType.SEARCH_PROGRESSED, SearchProgressed(position=0, tried=0, plausible=0, left_sec=300.0))
+    assert describe(begun) == "tracing what the failing tests run · at most 300 s left"
 
 
 def test_a_line_that_says_the_same_thing_is_not_printed_right_after_another() -> None:

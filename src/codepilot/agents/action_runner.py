@@ -25,6 +25,7 @@ from codepilot.skills import Answering, Finding, Registry, check_action, unknown
 
 PRELUDE_SEC = 30.0
 MAX_CHANGED = 10
+UNDEFINED = re.compile(r"^name '(\w+)' is not defined")
 
 
 @dataclass
@@ -76,10 +77,18 @@ class ActionRunner:
         for decided in decided_inside(result):
             step.record(EventType.POLICY_DECIDED, decided)
         observation, kept = self._observed(result, number)
-        if advice := advice_of(found):
+        if advice := (*advice_of(found), *self._no_function(code, result)):
             observation["advice"] = [*advice]
         calls = self.registry.known(result.calls)
         return TurnFinished(turn=number, observation=observation, calls=calls), kept
+
+    def _no_function(self, code: str, result: CodeResult) -> tuple[str, ...]:
+        """What to call in place of a function that this role does not have."""
+        missing = UNDEFINED.search(result.error.message) if result.error is not None else None
+        if missing is None or not re.search(rf"\b{missing[1]}\s*\(", code):
+            return ()
+        why = "is not allowed to this role" if missing[1] in self.registry else "is no function here"
+        return (f"`{missing[1]}` {why}; the functions are {', '.join(sorted(self.functions))}",)
 
     def _observed(self, result: CodeResult, number: int) -> tuple[JsonObject, tuple[ArtifactRef, ...]]:
         """The observation of a result. Output that is too long to show is kept as an artifact."""
