@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from codepilot.verify import scan_program
@@ -63,6 +65,7 @@ def test_modules_of_the_program_are_its_own() -> None:
         ("import express from 'express';", {("install", "express")}),
         ("import { parse } from '@scope/kit/deep.js';", {("install", "@scope/kit")}),
         ("import x from '/etc/x.js';", {("blocked", "/etc/x.js")}),
+        ("/* eval('1') */ const files = 'src/*'; // eval('2')\neval('3')", {("blocked", "eval()")}),
     ],
 )
 def test_node_is_read(text: str, found: set[tuple[str, str]]) -> None:
@@ -72,3 +75,10 @@ def test_node_is_read(text: str, found: set[tuple[str, str]]) -> None:
 def test_java_is_read() -> None:
     text = 'class A { void run() throws Exception { new ProcessBuilder("ls").start(); System.load("x"); } }'
     assert kinds(text, "src/main/java/A.java", "java") == {("command", "process"), ("blocked", "native code")}
+
+
+@pytest.mark.parametrize("text", ["/*a" * 100_000, "eval(\n" * 20_000])
+def test_a_script_of_any_size_is_read_in_time(text: str) -> None:
+    began = time.thread_time()
+    assert len(kinds(text, "main.mjs", "node")) == text.startswith("eval")
+    assert time.thread_time() - began < 15

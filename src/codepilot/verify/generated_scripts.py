@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 from urllib.parse import urlsplit
 
 from codepilot.verify.generated_sign import LOOPBACK, Sign, first_line
 
 SCRIPT_FILES = (".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".jsx", ".tsx")
-_COMMENT = re.compile(r"/\*.*?\*/|(?<![:\"'`\w])//[^\n]*", re.DOTALL)
+_LINE_COMMENT = re.compile(r"(?<![:\"'`\w])//[^\n]*")
+_COMMENT = re.compile(rf"/\*|{_LINE_COMMENT.pattern}")
+_LINE_END = re.compile(r"\n")
+_SHOWN = re.compile(r"[^\n]")
 _IMPORT = re.compile(
     r"""(?:\bfrom\s*|\bimport\s*\(?\s*|\brequire\s*\(\s*)(["'])(?P<name>[^"'\n]{1,200})\1""",
 )
@@ -62,20 +66,20 @@ def scan_node(files: Mapping[str, bytes], there: frozenset[str]) -> Iterator[Sig
         if not path.endswith(SCRIPT_FILES):
             continue
         text, lines, hosts = _read(content)
+        starts = [end.end() for end in _LINE_END.finditer(text)]
         for found in _IMPORT.finditer(text):
-            yield from _imported(found["name"], path, text, found.start(), lines, hosts, there)
+            yield from _imported(found["name"], path, _line(starts, found.start()), lines, hosts, there)
         for pattern, kind, subject, why in NODE_CALLS:
             for call in pattern.finditer(text):
-                line = _line(text, call.start())
+                line = _line(starts, call.start())
                 yield Sign(kind, path, line, subject, why, first_line(lines, line), hosts)
     for name in sorted(declared_packages(files.get("package.json", b"")) - there - {"fast-check"}):
         yield Sign("install", "package.json", 1, name, f"the package `{name}` is not installed", name)
 
 
 def _imported(
-    name: str, path: str, text: str, at: int, lines: list[str], hosts: tuple[str, ...], there: frozenset[str]
+    name: str, path: str, line: int, lines: list[str], hosts: tuple[str, ...], there: frozenset[str]
 ) -> Iterator[Sign]:
-    line = _line(text, at)
     plain = name.removeprefix("node:")
     first = plain.partition("/")[0]
     if name.startswith((".", "/")):
@@ -109,16 +113,17 @@ def scan_java(files: Mapping[str, bytes], there: frozenset[str]) -> Iterator[Sig
         if not path.endswith(".java"):
             continue
         text, lines, hosts = _read(content)
+        starts = [end.end() for end in _LINE_END.finditer(text)]
         for pattern, kind, subject, why in JAVA_SIGNS:
             for found in pattern.finditer(text):
-                line = _line(text, found.start())
+                line = _line(starts, found.start())
                 yield Sign(kind, path, line, subject, why, first_line(lines, line), hosts)
 
 
 def _read(content: bytes) -> tuple[str, list[str], tuple[str, ...]]:
     """The text without comments, its lines as they were, and the hosts that it names."""
     whole = content.decode("utf-8", "replace")
-    text = _COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), whole)
+    text = _without_comments(whole)
     hosts: dict[str, None] = {}
     for found in _URL.finditer(text):
         try:
@@ -132,5 +137,18 @@ def _read(content: bytes) -> tuple[str, list[str], tuple[str, ...]]:
     return text, whole.splitlines(), tuple(hosts)
 
 
-def _line(text: str, at: int) -> int:
-    return text.count("\n", 0, at) + 1
+def _without_comments(text: str) -> str:
+    """The text with blanks in place of comments; one without an end is none."""
+    parts, at, pattern = [], 0, _COMMENT
+    while (found := pattern.search(text, at)) is not None:
+        end = found.end()
+        if found[0] == "/*" and (end := text.find("*/", end) + 2) < found.end():
+            pattern = _LINE_COMMENT  # no further one has an end either
+            continue
+        parts += [text[at : found.start()], _SHOWN.sub(" ", text[found.start() : end])]
+        at = end
+    return "".join([*parts, text[at:]])
+
+
+def _line(starts: Sequence[int], at: int) -> int:
+    return bisect_right(starts, at) + 1
