@@ -82,6 +82,11 @@ def test_what_is_forbidden_stays_so_where_more_is_allowed() -> None:
     assert outside(plan, paths) == {"src/secret/b.py": FORBIDDEN, "docs/c.md": ALLOWED}
 
 
+def test_allowed_areas_that_are_not_enforced_leave_the_forbidden_ones() -> None:
+    plan = Plan(nodes=(), allowed_areas=("src",), forbidden_areas=("src/secret",))
+    assert outside(plan, ["a.py", "src/secret/b.py"], enforce_allowed=False) == {"src/secret/b.py": FORBIDDEN}
+
+
 def test_a_plan_without_areas_allows_everything() -> None:
     assert outside(Plan(nodes=()), ("a", "b")) == {}
     assert outside(None, ("a",)) == {}

@@ -10,7 +10,11 @@ from codepilot.core.task import Capability, InteractionMode
 from codepilot.engine.policy_view import Explanation, explain
 
 POLICY = Policy.model_validate(
-    {"hosts": ["pypi.org:443", "*.example.org"], "protected_areas": ["setup.py"], "arguments": [{"pattern": "make *"}]}
+    {
+        "hosts": ["pypi.org:443", "*.example.org"],
+        "protected_areas": ["setup.py"],
+        "arguments": [{"pattern": "make *"}, {"tool": "read_file", "pattern": "*.lock"}],
+    }
 )
 
 
@@ -27,6 +31,8 @@ def explained(*words: str, kind: str = "command") -> Explanation:
         (("grep", "-rn", "two words"), "command", "allow", None),
         (("make",), "command", "deny", None),
         (("makes",), "command", "ask", None),
+        (("read_file", "poetry.lock"), "tool", "deny", None),
+        (("read_file", "a.py"), "tool", "allow", None),
         (("./setup.py",), "path", "ask", None),
         (("src/a.py",), "path", "allow", None),
         (("pypi.org",), "host", "allow", None),

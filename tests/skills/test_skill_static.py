@@ -267,3 +267,20 @@ def test_programs_are_read_and_findings_name_a_line_of_theirs(code: str, policy:
     assert {one.line for one in advised if one.refused} <= {
         one.line for one in check_action(code, STRICT, root=ROOT) if one.refused
     }
+
+
+@pytest.mark.parametrize("imports", ["advise", "off"])
+def test_lists_of_tools_are_about_tools_alone(imports: str) -> None:
+    policy = Policy.model_validate(
+        {
+            "imports": imports,
+            "tools": {"allow": ["read_file"]},
+            "arguments": [{"tool": "read_file", "pattern": "*secret*", "effect": "ask"}],
+        }
+    )
+    tools = frozenset({"read_file", "write_file"})
+    assert check_action("print(made_before(read_file('a.py')))", policy, tools=tools) == ()
+    (denied,) = check_action("print(write_file('a.py', ''))", policy, tools=tools)
+    assert (denied.rule, denied.refused) == ("tools.allow", True)
+    (asked,) = check_action("read_file(path='secret.txt')", policy, tools=tools)
+    assert asked.asked and asked.decision is not None and asked.decision.action.about == "read_file secret.txt"

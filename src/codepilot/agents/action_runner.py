@@ -50,7 +50,7 @@ class ActionRunner:
         """Run an action, or refuse it. Returns its result and the artifact that holds the whole output."""
         step, run = self.step, self.step.run
         occasion = f"{run.step_id}/{number}"
-        found = check_code(code, step.context, self.capability, granted(run, occasion))
+        found = check_code(code, step.context, self.capability, granted(run, occasion), self.functions)
         if run.task.kind is TaskKind.BUILD:
             found = (*unscanned(code), *found)
         if refused := refused_action(found):
@@ -181,11 +181,15 @@ _MODULE = re.compile(r"[^\W\d]\w{0,99}")
 
 
 def check_code(
-    code: str, context: StepContext, capability: Capability, allowed: tuple[str, ...] = ()
+    code: str,
+    context: StepContext,
+    capability: Capability,
+    allowed: tuple[str, ...] = (),
+    tools: frozenset[str] | None = None,
 ) -> tuple[Finding, ...]:
     """The policy's findings about an action. The project's modules are looked up only if one is unknown.
 
-    `allowed` is what a person granted.
+    `allowed` is what a person granted, `tools` are the names that are tools.
     """
     task = context.run.task
     check = partial(
@@ -193,6 +197,7 @@ def check_code(
         code,
         task.policy.model_copy(update={"hosts": (*task.hosts, *granted_hosts(context.now()))}),
         granted=allowed,
+        tools=tools,
         root=context.project.root,
         capability=capability,
         interaction=task.risk_profile.interaction.mode,

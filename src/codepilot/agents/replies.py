@@ -256,7 +256,8 @@ def _wrong_change(step: StepConversation, must_change: bool) -> OutOfArea | Malf
     diff = context.executor.diff(context.workspace, run.base.tree)
     if must_change and not diff.changes and not diff.violations:
         return Malformed(NOTHING_CHANGED)
-    broken = outside(run.plan, (change.path for change in diff.changes)) if run.plan is not None else {}
+    enforced = run.task.policy.enforce_allowed_areas
+    broken = outside(run.plan, (change.path for change in diff.changes), enforce_allowed=enforced)
     if not broken:
         return None
     listed = "\n".join(f"- {path} ({rule})" for path, rule in list(broken.items())[:SHOWN])

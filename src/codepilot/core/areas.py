@@ -11,8 +11,13 @@ ALLOWED = "plan.allowed_areas"
 FORBIDDEN = "plan.forbidden_areas"
 
 
-def outside(plan: Plan | None, paths: Iterable[str], links: Collection[str] = ()) -> dict[str, str]:
-    """The paths that the plan forbids, each with the rule that it breaks. `links` are those that become links."""
+def outside(
+    plan: Plan | None, paths: Iterable[str], links: Collection[str] = (), *, enforce_allowed: bool = True
+) -> dict[str, str]:
+    """The paths that the plan forbids, each with the rule that it breaks. `links` are those that become links.
+
+    With `enforce_allowed` false only the forbidden areas count.
+    """
     if plan is None:
         return {}
     broken = {}
@@ -20,7 +25,7 @@ def outside(plan: Plan | None, paths: Iterable[str], links: Collection[str] = ()
         linked = path in links
         if any(guards(area, path) or (linked and leads_into(area, path)) for area in plan.forbidden_areas):
             broken[path] = FORBIDDEN
-        elif plan.allowed_areas and not any(covers(area, path) for area in plan.allowed_areas):
+        elif enforce_allowed and plan.allowed_areas and not any(covers(area, path) for area in plan.allowed_areas):
             broken[path] = ALLOWED
     return broken
 

@@ -221,7 +221,7 @@ def _paths(policy: Rules, action: Action) -> Iterator[_Broken]:
     if any(_forbids(area, action) for area in policy.protected_areas):
         yield _Broken("ask", "protected_areas", f"the policy protects {path}")
     if policy.max_file_mb is not None and action.size_mb > policy.max_file_mb:
-        yield _Broken("deny", "max_file_mb", f"{path} has {action.size_mb:.1f} MB of at most {policy.max_file_mb:g}")
+        yield _Broken("deny", "max_file_mb", f"{path} has {action.size_mb:.3g} MB of at most {policy.max_file_mb:g}")
 
 
 def _forbids(area: str, action: Action) -> bool:

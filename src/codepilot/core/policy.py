@@ -33,7 +33,9 @@ class ArgumentRule(Contract):
     tool: str = "run_command"
     """The tool's name; `*` stands for any characters."""
     pattern: str = Field(min_length=1)
-    """The whole command with `*` for any characters, for example `git push *`, which covers `git push` too."""
+    """The whole command with `*` for any characters, for example `git push *`, which covers `git push` too. Of another
+    tool it is the first argument, for example a path.
+    """
     effect: Literal["ask", "deny"] = "deny"
     """True if a person is asked, or the call is denied."""
     reason: str = ""

@@ -95,7 +95,7 @@ def _action(policy: Policy, words: Sequence[str], kind: str, role: str) -> Actio
         case "command":
             return wanted_command(_split(first) if len(words) == 1 else words)
         case "tool":
-            return Action("tool", first, tool=first)
+            return Action("tool", words[1] if len(words) > 1 else first, tool=first)
         case "path":
             return Action("path", posixpath.normpath(first), role=role)
         case _:

@@ -34,6 +34,8 @@ _PLAIN: dict[str, tuple[type, ...]] = {
 """The types that are checked, by name, because annotations may be text. A skill checks all others itself."""
 
 
+POLICY = ""
+"""The task's policy, as `written_rules` writes it."""
 RATES = "{}"
 """How often a skill may be called in a minute, by its name, as JSON."""
 MINUTE = 60.0
@@ -59,6 +61,7 @@ def called(
         status, violation, given, ended = "success", "", {"*": args, **kwargs}, ""
         try:
             given = fitting(args, kwargs)
+            _keep_policy(name, given)
             _keep_rate(name)
             with _room(memory_mb, name):
                 result = _tried(function, given, timeout_sec, tries)
@@ -76,6 +79,19 @@ def called(
             note(name, status, time.perf_counter() - started, violation, *failed)
 
     return call
+
+
+def _keep_policy(name: str, given: dict[str, Any]) -> None:
+    """Raise if the policy denies a skill, or a call of it with this first argument; `run_command` judges itself."""
+    rules = json.loads(POLICY) if POLICY and name != "run_command" else {}
+    if not (rules and (rules["arguments"] or any(rules["tools"].values()))):
+        return
+    from codepilot.core.permit import Action, permit, read_rules
+
+    first = str(next(iter(given.values()), ""))
+    decision = permit(read_rules(POLICY), "full_shell", "full_autonomy", Action("tool", first or name, tool=name))
+    if decision.effect == "deny":
+        raise PolicyError(decision.rule, name, decision.reason)
 
 
 def _keep_rate(name: str) -> None:

@@ -8,6 +8,7 @@ harm the agent's own work: network and native code, shells, signals, and waiting
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 import sys
 import warnings
@@ -77,6 +78,7 @@ REFUSED_CALLS: dict[str, str] = {
     **dict.fromkeys(("os.kill", "os.killpg", "signal.pthread_kill", "signal.raise_signal"), _SIGNAL),
     **dict.fromkeys(("input", "breakpoint", "pdb.set_trace", "getpass.getpass"), _PERSON),
 }
+_BUILTINS = frozenset(dir(builtins))
 _IMPORTING = ("__import__", "importlib.import_module")
 _MISSING = "is neither of the standard library nor of the project, and may be missing here. Use what those have"
 ADVISED_CALLS: dict[str, str] = dict.fromkeys(("eval", "exec", "__import__", "importlib.import_module"), _TEXT)
@@ -122,11 +124,13 @@ def check_action(
     capability: str = "write_and_run_tests",
     interaction: str = "ask_before_risky",
     granted: tuple[str, ...] = (),
+    tools: frozenset[str] | None = None,
 ) -> tuple[Finding, ...]:
     """The policy's findings about an action. `known` are the project's own modules, `granted` the commands that a
-    person allowed.
+    person allowed, `tools` the names that are tools; without them all but Python's own are.
     """
-    if policy.imports == "off":
+    off = policy.imports == "off"
+    if off and not (policy.tools.allow or policy.tools.ask or policy.tools.deny or policy.arguments):
         return ()
     if len(code) > MAX_CODE:
         message = f"an action of {len(code):,} characters is not read, and therefore not run. Do it in smaller steps"
@@ -137,13 +141,13 @@ def check_action(
         return ()
     except (RecursionError, MemoryError):
         return (Finding("code.nesting", 1, "the code is nested too deeply to be read. Write it flatter", "", True),)
-    reader = _Reader(tree, known, root, granted, policy.hosts)
+    reader = _Reader(tree, known, root, granted, policy, tools)
     lines = _LINE_END.split(code)
     found: dict[tuple[str, int, str], Finding] = {}
     denied: set[tuple[int, str]] = set()
     for wanted, node, module in reader.findings():
         place = (id(node), wanted.subject)
-        if place in denied:
+        if place in denied or (off and not wanted.tool):
             continue
         decision = permit(policy, capability, interaction, wanted)
         computed = wanted.subject in _IMPORTING and decision.effect != "deny"
@@ -186,14 +190,22 @@ class _Reader:
     """One walk over the tree, without recursion: the depth is the author's choice."""
 
     def __init__(
-        self, tree: ast.AST, known: frozenset[str], root: str, granted: tuple[str, ...], hosts: Sequence[str]
+        self,
+        tree: ast.AST,
+        known: frozenset[str],
+        root: str,
+        granted: tuple[str, ...],
+        policy: Rules,
+        tools: frozenset[str] | None,
     ) -> None:
         self.nodes = list(ast.walk(tree))
         self.hosts = _hosts_in(self.nodes)
         self.known = known
         self.root = root
         self.granted = granted
-        self.open_hosts = hosts
+        self.open_hosts: Sequence[str] = policy.hosts
+        self.patterns = [one.tool for one in policy.arguments]
+        self.tools = tools
         self.names: dict[str, str] = {}
         self.starred: list[str] = []
         self.bound: set[str] = set()
@@ -297,6 +309,8 @@ class _Reader:
 
     def _tool(self, name: str, node: ast.Call) -> Iterator[_Found]:
         """A call of a tool; a command that `run_command` is given in so many words is read here, before it runs."""
+        if name in _BUILTINS if self.tools is None else name not in self.tools:
+            return
         if name == "run_command":
             given = node.args[0] if node.args else next((one.value for one in node.keywords if one.arg == "cmd"), None)
             if words := _words(given):
@@ -304,7 +318,12 @@ class _Reader:
                 if wanted.asks or not wanted.rule:
                     yield wanted, node, ""
                 return
-        yield Action("tool", name, tool=name), node, ""
+        values = [*node.args[:1], *(one.value for one in node.keywords[:1])]
+        first = next((text for one in values if (text := _text(one)) is not None), None)
+        if first and any(fnmatchcase(name, one) for one in self.patterns):
+            yield Action("tool", first, tool=name, about=f"{name} {first}"), node, ""
+        else:
+            yield Action("tool", name, tool=name), node, ""
 
     def _opened(self, node: ast.Call) -> Iterator[_Found]:
         path = _text(node.args[0]) if node.args else None

@@ -142,7 +142,8 @@ def _path(asked: Permission, context: StepContext, tool: str) -> Action:
         return Action("path", inside, "path.git", "the git directory is the platform's", tool=tool)
     if not context.run.task.risk_profile.capability.allows(Capability.WRITE_WITH_DIFF):
         return Action("path", inside, "capability", "the task only reads", tool=tool, role=IMPLEMENTER)
-    if broken := outside(context.run.plan, [inside]):
+    enforced = context.run.task.policy.enforce_allowed_areas
+    if broken := outside(context.run.plan, [inside], enforce_allowed=enforced):
         why = "the plan does not allow a change there"
         return Action("path", inside, broken[inside], why, tool=tool, role=IMPLEMENTER)
     given = inside in granted(context.now(), "")

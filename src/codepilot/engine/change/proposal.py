@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from codepilot.core.approval import PolicyDecided
-from codepilot.core.areas import ALLOWED, outside
+from codepilot.core.areas import outside
 from codepilot.core.artifacts import ArtifactRef, ArtifactType, PatchCandidate, Review
 from codepilot.core.events import EventDraft, EventType, PatchProposed, State
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
@@ -63,9 +63,8 @@ def broken_rules(work: Work, diff: DiffResult, role: str = "implementer", ask: b
     task = work.run.task
     capability, interaction = task.risk_profile.capability, task.risk_profile.interaction.mode
     links = {change.path for change in diff.changes if change.is_link}
-    touched = outside(work.run.plan, [change.path for change in diff.changes], links)
-    if not task.policy.enforce_allowed_areas:
-        touched = {path: rule for path, rule in touched.items() if rule != ALLOWED}
+    enforced = task.policy.enforce_allowed_areas
+    touched = outside(work.run.plan, [change.path for change in diff.changes], links, enforce_allowed=enforced)
     found = (
         *diff.violations,
         *(Violation(rule=rule, path=path) for path, rule in touched.items()),

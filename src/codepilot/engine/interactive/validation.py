@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from codepilot.core.areas import ALLOWED, outside
+from codepilot.core.areas import outside
 from codepilot.core.checkpoint import (
     FLAGGED,
     CheckpointViolation,
@@ -126,8 +126,9 @@ class Validation:
     def _one(self, run: Run, change: FileChange, patch: bytes) -> Iterator[CheckpointViolation]:
         """Everything that one changed file breaks by itself."""
         task, path = run.task, change.path
-        areas = outside(run.plan, [path], [path] if change.is_link else ())
-        if path in areas and (areas[path] != ALLOWED or task.policy.enforce_allowed_areas):
+        links, enforced = [path] if change.is_link else (), task.policy.enforce_allowed_areas
+        areas = outside(run.plan, [path], links, enforce_allowed=enforced)
+        if path in areas:
             yield violation(areas[path], path)
         decision = permit(
             task.policy,
