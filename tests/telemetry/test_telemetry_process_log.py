@@ -54,3 +54,14 @@ def test_a_thread_that_dies_is_reported_as_json() -> None:
     assert (line["level"], line["message"]) == ("ERROR", "the thread hand-1 died by KeyError")
     assert line["traceback"].endswith("KeyError: 'x'")
     assert logged(code.format("SystemExit(3)")) == []
+
+
+def test_a_message_of_several_lines_is_one_line_of_text() -> None:
+    code = (
+        "from codepilot.telemetry.process_log import text_logging\n"
+        "import logging\n"
+        "text_logging(2, str)\n"
+        "logging.getLogger('codepilot.x').info('ran %s', 'true\\n12:00:00 INFO    codepilot: confirmed')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert len(done.stderr.splitlines()) == 1 and "true\\n12" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import copy
 import json
 import logging
 import sys
@@ -74,7 +75,10 @@ class _TextLines(logging.Formatter):
         self._clean = clean
 
     def format(self, record: logging.LogRecord) -> str:
-        return self._clean(super().format(record))
+        """A message is one line: what an agent or a repository says cannot look like another one."""
+        line = copy.copy(record)
+        line.msg, line.args = record.getMessage().replace("\r", "\\r").replace("\n", "\\n"), ()
+        return self._clean(super().format(line))
 
 
 def log_event(event: Event, role: str) -> None:

@@ -144,10 +144,13 @@ def bundle(request: Request, who: Viewer, run_id: str) -> Response:
     if not place.is_dir():
         raise not_found(f"bundle of {found}", "A run has a bundle once it is DONE.")
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in sorted(place.rglob("*")):
-            if file.is_file() and not file.is_symlink():
-                archive.write(file, f"{found}/{file.relative_to(place).as_posix()}")
+    try:
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+            for file in sorted(place.rglob("*")):
+                if file.is_file() and not file.is_symlink():
+                    archive.write(file, f"{found}/{file.relative_to(place).as_posix()}")
+    except FileNotFoundError as error:  # it is being removed
+        raise not_found(f"bundle of {found}", "Its run was removed.") from error
     headers = {"Content-Disposition": f'attachment; filename="{found}.zip"'}
     return Response(packed.getvalue(), media_type="application/zip", headers=headers)
 
