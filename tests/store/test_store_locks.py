@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sample_runs import new_run, take
+from sample_runs import new_run, take, task
 
-from codepilot.core.decide import decide_cancel
+from codepilot.core.decide import decide_cancel, start
 from codepilot.store import Store
 
 LEASE = 300_000_000
@@ -39,3 +39,13 @@ def test_a_run_that_rests_longer_than_the_lease_or_ended_loses_its_locks(store: 
     store.locks.take("shop", ["schema"], ended, LEASE)
     store.control(ended, decide_cancel)
     assert names(store.locks.take("shop", ["schema"], waiting, LEASE)[0]) == [("schema", waiting, 2)]
+
+
+def test_a_run_keeps_its_locks_while_a_part_of_its_plan_is_worked_on(store: Store) -> None:
+    parent, waiting, part = new_run(store), new_run(store), "r-part"
+    store.locks.take("shop", ["api"], parent, LEASE)
+    store.create_run(part, start(task().model_copy(update={"parent_run_id": parent, "node_id": "a"}), part))
+    claim = take(store, "w-one", part)
+    assert names(store.locks.take("shop", ["api"], waiting, 0)[1]) == [("api", parent, 1)]
+    store.give_back(claim)
+    assert names(store.locks.take("shop", ["api"], waiting, 0)[0]) == [("api", waiting, 2)]

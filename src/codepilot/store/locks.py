@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from sqlalchemy import Connection, delete, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, FromClause, delete, exists, func, or_, select, update
 
 from codepilot.core.events import TERMINAL
 from codepilot.store.database import Database
@@ -70,13 +70,21 @@ class LockTable:
 
 
 def _holding(connection: Connection, run_ids: Collection[str], since: int) -> set[str]:
-    """Those of the runs that still hold their locks: a worker has them, or they recorded something since then."""
+    """Those of the runs that still hold their locks: they, or parts of their plan, are at work or were since then."""
     if not run_ids:
         return set()
-    at_work = exists().where(steps.c.run_id == runs.c.run_id, steps.c.status == "RUNNING")
-    wanted = select(runs.c.run_id).where(
-        runs.c.run_id.in_(sorted(run_ids)),
-        runs.c.state.not_in(sorted(state.value for state in TERMINAL)),
-        or_(runs.c.updated_at > since, at_work),
-    )
-    return set(connection.scalars(wanted).all())
+    parts = runs.alias()
+    part = exists().where(parts.c.parent_run_id == runs.c.run_id, *_works(parts, since))
+    working = select(runs.c.run_id).where(runs.c.run_id.in_(sorted(run_ids)), *_works(runs, since))
+    waiting = select(runs.c.run_id).where(runs.c.run_id.in_(sorted(run_ids)), _goes_on(runs), part)
+    return {*connection.scalars(working).all(), *connection.scalars(waiting).all()}
+
+
+def _works(table: FromClause, since: int) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    """A worker has the run, or it recorded something since then."""
+    at_work = exists().where(steps.c.run_id == table.c.run_id, steps.c.status == "RUNNING")
+    return _goes_on(table), or_(table.c.updated_at > since, at_work)
+
+
+def _goes_on(table: FromClause) -> ColumnElement[bool]:
+    return table.c.state.not_in(sorted(state.value for state in TERMINAL))
