@@ -47,6 +47,7 @@ def test_a_python_module_is_proved_and_handed_over_once(runtime: Runtime, tmp_pa
     gates = {gate.name: gate.ok for gate in run.test_result.gates}
     assert gates == {"pass_to_pass": True, "compiles": True, "own_tests": True}
     assert not place.exists()
+    place.mkdir(parents=True)  # as an apply leaves it that is killed before it writes anything
     assert "pyproject.toml" in apply_run(runtime, run.run_id, accept_plausible=False).files
     (place / "README.md").write_text("mine", encoding="utf-8")
     with pytest.raises(CodePilotError):

@@ -113,7 +113,7 @@ def _make_directory(place: Path, journal: Path) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.mkdir()
     except FileExistsError as error:
-        if not journal.exists():
+        if not journal.exists() and not _is_empty(place):
             raise CodePilotError(
                 FailureKind.INVALID_SPEC,
                 f"{place} exists, and nothing there is overwritten.",
@@ -123,6 +123,14 @@ def _make_directory(place: Path, journal: Path) -> None:
         raise CodePilotError(
             FailureKind.REPO_UNREACHABLE, f"{place} cannot be made: {error.strerror}.", next_action="Choose another."
         ) from error
+
+
+def _is_empty(place: Path) -> bool:
+    """True for a directory in which there is nothing, as a call leaves it that was interrupted at once."""
+    try:
+        return not place.is_symlink() and next(place.iterdir(), None) is None
+    except OSError:
+        return False
 
 
 def commit_run(runtime: Runtime, run_id: str, branch: str, *, accept_plausible: bool) -> CommitRecorded:
