@@ -259,3 +259,10 @@ def test_figures_beyond_reason_are_none() -> None:
     assert isinstance(used, UsageSeen) and used.usage.cost_usd == 0
     for reset_at in (1e15, 1e308, -1.0):
         assert failure("x", "quota", FailureKind.MODEL_QUOTA, reset_at=reset_at).details["reset_at"] is None
+
+
+def test_a_message_of_any_length_is_judged_in_time() -> None:
+    began = time.thread_time()
+    assert failure("x", "0" * 1_000_000 + " quota").kind is FailureKind.MODEL_QUOTA
+    assert failure("x", "overloaded " + "0" * 1_000_000).kind is FailureKind.MODEL_OVERLOADED
+    assert time.thread_time() - began < 10

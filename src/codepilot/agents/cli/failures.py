@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 
 from codepilot.core.failures import Failure, FailureKind
+from codepilot.core.text import head_and_tail
 
 SHOWN = 500
+MOST_READ = 4_000
+"""Characters of a message that are looked at."""
 LATEST = 9_999_999_999
 """In the year 2286, as seconds since 1970: what a program names beyond it is no time."""
 MISSING = 127
@@ -71,6 +74,7 @@ _MESSAGES = {
 
 def kind_of(words: str, status: int | None = None) -> FailureKind | None:
     """The failure that an error's words mean; a status that the program names counts more."""
+    words = head_and_tail(words, MOST_READ)
     if _SPENT.search(words):
         return _K.BUDGET_EXCEEDED
     if status is not None and (kind := _by_status(status)) is not None:
@@ -84,7 +88,7 @@ def failure(
 ) -> Failure:
     """A failure with its facts; `reset_at` is in seconds since 1970."""
     kind = kind or kind_of(words, status) or _K.AGENT_CRASHED
-    shown = " ".join(words.split())[:SHOWN] or "it did not say why"
+    shown = " ".join(words[:MOST_READ].split())[:SHOWN] or "it did not say why"
     details: dict[str, str | int | None] = {"agent": agent, "text": shown}
     if status is not None:
         details["status"] = status
