@@ -98,6 +98,7 @@ def test_a_plan_without_areas_allows_everything() -> None:
         ("**/" * 40 + "x.py", "a/" * 200 + "y"),
         ("a*" * 60 + "b", "a" * 250),
         ("{a,b}" * 40, "c"),
+        ("{" + "," * 100_000, "c"),
         ("**/a*/" * 30 + "b", "a/" * 300),
     ],
 )

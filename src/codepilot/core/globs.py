@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from itertools import takewhile
 
 MAX_CHOICES = 50
 _WILDCARD = re.compile(r"[*?]")
 HFS_IGNORED = dict.fromkeys((*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF))
 """Characters that HFS+ ignores when it compares names."""
-_CHOICE = re.compile(r"\{([^{}]*,[^{}]*)\}")
+_CHOICE = re.compile(r"\{([^{},]*,[^{}]*)\}")
 
 
 def covers(area: str, path: str) -> bool:
@@ -64,7 +64,7 @@ def _through(area: Sequence[re.Pattern[str] | None], places: set[int]) -> set[in
     return places
 
 
-@cache
+@lru_cache(10_000)
 def _parsed(area: str, *, alike: bool = False) -> tuple[tuple[re.Pattern[str] | None, ...], ...]:
     """The alternatives of an area, each a pattern for every name, with None for `**`."""
     return tuple(_patterns(one, alike) for one in _alternatives(area.strip()))
