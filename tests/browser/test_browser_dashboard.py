@@ -108,7 +108,7 @@ def needs_chromium() -> None:
 
 def visit(served: Served, scenario: str, **given: object) -> dict[str, Any]:
     found = begin(served, scenario, **given)
-    out, err = found.communicate(timeout=240)
+    out, err = found.communicate(timeout=600 if scenario == "pages" else 330)
     assert found.returncode == 0, err[-3000:]
     seen: dict[str, Any] = json.loads(out)
     return seen
@@ -139,7 +139,7 @@ def new_link(served: Served) -> None:
     served.link = re.search(r"http\S+/login\S+", done.stdout)[0]  # type: ignore[index]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(390)
 def test_a_task_is_submitted_and_watched_until_it_is_proved(served: Served) -> None:
     needs_chromium()
     seen = visit(served, "smoke")

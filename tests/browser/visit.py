@@ -13,6 +13,8 @@ from typing import Any
 from playwright.sync_api import Page, expect, sync_playwright
 
 WIDTHS = (390, 820, 1440)
+PROVED_MS = 250_000
+"""How long a run may take to its proof, on a machine that does much else."""
 OVERFLOW = """() => [...document.querySelectorAll("body *")]
   .filter((one) => !one.closest(".sr, .skip, nav, pre, svg, .scroll")
     && one.getBoundingClientRect().right > innerWidth + 1).map((one) => one.outerHTML.slice(0, 120))"""
@@ -72,7 +74,7 @@ def smoke(visit: Visit) -> dict[str, Any]:
     page.get_by_role("button", name="Submit").click()
     page.wait_for_url("**/runs/r-*")
     page.evaluate("window.kept = true")
-    expect(page.locator(".hero .verdict b")).to_have_text("Confirmed", timeout=120_000)
+    expect(page.locator(".hero .verdict b")).to_have_text("Confirmed", timeout=PROVED_MS)
     live, notified = page.evaluate("window.kept === true"), page.evaluate("window.shown")
     run_id = page.url.partition("/runs/")[2].partition("?")[0]
     visit.open(f"/runs/{run_id}/diff")
@@ -112,7 +114,7 @@ def reject(visit: Visit) -> dict[str, Any]:
     page.get_by_label("Reason for what you reject").fill("not needed")
     page.get_by_role("button", name="Re-verify what remains").click()
     page.wait_for_url("**/runs/r-*notice=*")
-    expect(page.locator(".hero .verdict b")).not_to_have_text("Working", timeout=120_000)
+    expect(page.locator(".hero .verdict b")).not_to_have_text("Working", timeout=PROVED_MS)
     word = page.locator(".hero .verdict b").inner_text()
     visit.open(f"/runs/{visit.given['run']}/diff")
     review = page.locator("section[aria-label^='Review by']").inner_text()

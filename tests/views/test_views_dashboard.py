@@ -354,6 +354,13 @@ def test_a_viewer_gets_no_buttons_that_change_something() -> None:
     assert "Allow once" not in shown and "New task" not in shown
 
 
+def test_the_badge_is_there_before_a_request_is() -> None:
+    """A live page replaces what is in it, so a count that appears later must find the same element."""
+    for waiting, shown in ((0, ""), (2, '<span class="sr">, waiting: </span>2')):
+        page = render("approvals", Frame("eve", "viewer", "token", "Runs", waiting), asks=[], decided=[], now=NOW)
+        assert f'<span class="badge" data-live="waiting">{shown}</span>' in page
+
+
 hunk_lines = st.lists(st.tuples(st.sampled_from(" +-"), st.text("ab<&", max_size=5)), min_size=1, max_size=12)
 
 
