@@ -303,3 +303,13 @@ def test_a_page_that_is_asked_for_again_reads_only_new_events(
     del read[:]
     lines(run_id)
     assert read == [0], "only the newest are kept"
+
+
+def test_only_the_service_puts_a_notice_on_a_page(site: Site, checkout: Path) -> None:
+    headers = site.browser()
+    run_id = submit(site, checkout, headers)
+    sent = site.client.post(f"/runs/{run_id}/pause", headers={**HTML, **headers}).headers["location"]
+    said = "pauses at its next safe point"
+    assert said in site.client.get(sent, headers=HTML).text
+    for forged in (sent.replace("pauses", "calls"), f"/runs/{run_id}?notice=calls", f"{sent}&notice=calls"):
+        assert 'class="notice"' not in site.client.get(forged, headers=HTML).text, forged

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from typing import Annotated
-from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
 
-from codepilot.api.access import Fields, Operator, Viewer, see_other
+from codepilot.api.access import Fields, Operator, Viewer
+from codepilot.api.pages.notices import Notice, see_noticed
 from codepilot.api.pages.render import render
 from codepilot.api.problems import Refused
 from codepilot.api.service import service_of
@@ -27,9 +27,7 @@ _TONES = {"valid": "good", "invalid": "bad", "skipped": "warn"}
 
 
 @router.get("/runs/{run_id}/checkpoints")
-def checkpoints(
-    request: Request, who: Viewer, run_id: str, notice: Annotated[str, Query(max_length=300)] = ""
-) -> Response:
+def checkpoints(request: Request, who: Viewer, run_id: str, notice: Notice) -> Response:
     """The chain, newest first."""
     pilot = service_of(request).pilot
     run = pilot.run(run_id)
@@ -85,13 +83,13 @@ def message(request: Request, who: Operator, run_id: str, fields: Fields) -> Res
     wait = 0.0 if later else WAIT_SEC
     asked = pilot.message(run_id, text, when="turn" if later else "now", by=who.name, wait_sec=wait)
     place = "live" if fields.get("back") == "live" else "checkpoints"
-    return _back(asked, "The message is recorded; the agent gets it while it works.", place)
+    return _back(request, asked, "The message is recorded; the agent gets it while it works.", place)
 
 
 @router.post("/runs/{run_id}/checkpoint")
 def take(request: Request, who: Operator, run_id: str, fields: Fields) -> Response:
     asked = service_of(request).pilot.checkpoint(run_id, by=who.name, wait_sec=WAIT_SEC)
-    return _back(asked, "The checkpoint is made as soon as the run's worker sees the request.")
+    return _back(request, asked, "The checkpoint is made as soon as the run's worker sees the request.")
 
 
 @router.post("/runs/{run_id}/rollback")
@@ -106,10 +104,10 @@ def rollback(request: Request, who: Operator, run_id: str, fields: Fields) -> Re
         by=who.name,
         wait_sec=WAIT_SEC,
     )
-    return _back(asked, "The rollback is recorded; it happens as soon as the run's worker sees it.")
+    return _back(request, asked, "The rollback is recorded; it happens as soon as the run's worker sees it.")
 
 
-def _back(asked: Asked, later: str, place: str = "checkpoints") -> Response:
+def _back(request: Request, asked: Asked, later: str, place: str = "checkpoints") -> Response:
     match asked.done:
         case None if asked.run.terminal:
             notice = "The run has ended before its worker saw it: it is not carried out."
@@ -124,7 +122,7 @@ def _back(asked: Asked, later: str, place: str = "checkpoints") -> Response:
             notice = "The agent has the message." if delivered else refused
         case _:
             notice = "Done."
-    return see_other(f"/runs/{asked.run.run_id}/{place}?notice={quote(notice[:280])}")
+    return see_noticed(request, f"/runs/{asked.run.run_id}/{place}", notice)
 
 
 def _row(one: Listed) -> dict[str, object]:

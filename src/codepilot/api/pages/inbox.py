@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from typing import Literal, cast
-from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
 
-from codepilot.api.access import Fields, Operator, Viewer, see_other
+from codepilot.api.access import Fields, Operator, Viewer
 from codepilot.api.pages.asked import open_requests
+from codepilot.api.pages.notices import see_noticed
 from codepilot.api.pages.render import render
 from codepilot.api.problems import Refused
 from codepilot.api.service import service_of
@@ -54,4 +54,4 @@ def answer(request: Request, who: Operator, run_id: str, approval_id: str, field
         "denied": "Denied: the agent is looking for another way.",
     }
     taken = notices.get(asked.status, "The request was answered before.")
-    return see_other(f"/runs/{run.run_id}?notice={quote(taken)}")
+    return see_noticed(request, f"/runs/{run.run_id}", taken)

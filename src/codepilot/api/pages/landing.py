@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from typing import Annotated
-from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import ValidationError
 
-from codepilot.api.access import Admin, FieldLists, Viewer, see_other
+from codepilot.api.access import Admin, FieldLists, Viewer
+from codepilot.api.pages.notices import Notice, see_noticed
 from codepilot.api.pages.render import render
 from codepilot.api.problems import Refused
 from codepilot.api.routes.landings import LandingIn, queue
@@ -31,8 +31,8 @@ LOOKED_AT = 100
 def landing(
     request: Request,
     who: Viewer,
+    notice: Notice,
     run: Annotated[str, Query(max_length=100)] = "",
-    notice: Annotated[str, Query(max_length=300)] = "",
 ) -> Response:
     service = service_of(request)
     entries = service.pilot.landings()
@@ -61,7 +61,7 @@ def send(request: Request, who: Admin, fields: FieldLists) -> Response:
         raise Refused(422, "Choose a run and name a branch.", "Go back and do both.") from error
     found = queue(service_of(request), who, wanted)
     notice = f"{counted(len(found), 'change')} in the queue for {onto}."
-    return see_other(f"/landing?notice={quote(notice[:280])}")
+    return see_noticed(request, "/landing", notice)
 
 
 def _ready(service: Service) -> list[Card]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from codepilot.api.access import Viewer
+from codepilot.api.pages.notices import Notice
 from codepilot.api.pages.render import render
 from codepilot.api.service import service_of
 from codepilot.core.events import EventType
@@ -22,7 +21,7 @@ _EVENTS = " ".join(kind.value for kind in EventType)
 
 
 @router.get("/runs/{run_id}/live")
-def live(request: Request, who: Viewer, run_id: str, notice: Annotated[str, Query(max_length=300)] = "") -> Response:
+def live(request: Request, who: Viewer, run_id: str, notice: Notice) -> Response:
     service = service_of(request)
     run = service.pilot.run(run_id)
     events = service.events.of(run.run_id)

@@ -7,14 +7,14 @@ import json
 import secrets
 from collections.abc import Mapping
 from typing import Annotated, Any
-from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
 from codepilot.agents import agent_names
-from codepilot.api.access import Fields, Operator, see_other
+from codepilot.api.access import Fields, Operator
+from codepilot.api.pages.notices import see_noticed
 from codepilot.api.pages.render import render
 from codepilot.api.routes.tasks import submit_document
 from codepilot.api.service import Service, service_of
@@ -91,7 +91,7 @@ async def submit(request: Request, who: Operator, fields: Fields) -> Response:
             document = json.dumps(document_of(kind, values))
             key = _key(fields.get("once", ""), document)
             begun = await run_in_threadpool(submit_document, service_of(request), who, document, key)
-            return see_other(f"/runs/{begun.run_id}?notice={quote('The task was submitted.')}")
+            return see_noticed(request, f"/runs/{begun.run_id}", "The task was submitted.")
         except CodePilotError as error:
             problem = " ".join(filter(None, [str(error.failure.message), error.failure.advice]))
     return await run_in_threadpool(_form, request, who, kind, values, errors, problem, 422)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
-from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
 
 from codepilot.agents import agent_spec
-from codepilot.api.access import Admin, Fields, Operator, Viewer, see_other
+from codepilot.api.access import Admin, Fields, Operator, Viewer
+from codepilot.api.pages.notices import Notice, see_noticed
 from codepilot.api.pages.render import render
 from codepilot.api.service import service_of
 from codepilot.core.access import Scope
@@ -29,9 +29,9 @@ def diff(
     request: Request,
     who: Viewer,
     run_id: str,
+    notice: Notice,
     view: Literal["unified", "split"] = "unified",
     path: Annotated[str | None, Query(max_length=4096)] = None,
-    notice: Annotated[str, Query(max_length=300)] = "",
 ) -> Response:
     """The whole change, or one file of it."""
     service = service_of(request)
@@ -73,7 +73,7 @@ def apply(request: Request, who: Admin, run_id: str, fields: Fields) -> Response
     pilot = service_of(request).pilot
     done = pilot.apply(run_id, accept_plausible=fields.get("accept_plausible") == "yes", by=who.name)
     notice = f"The change was written into {done.checkout}."
-    return see_other(f"/runs/{pilot.find(run_id)}/diff?notice={quote(notice)}")
+    return see_noticed(request, f"/runs/{pilot.find(run_id)}/diff", notice)
 
 
 @router.post("/runs/{run_id}/review")
@@ -83,7 +83,7 @@ def review(request: Request, who: Operator, run_id: str, fields: Fields) -> Resp
     found, chosen = pilot.find(run_id), decisions(fields)
     if not chosen.reasons:
         notice = "Nothing was rejected: the proof of the whole change stands."
-        return see_other(f"/runs/{found}/diff?notice={quote(notice)}")
+        return see_noticed(request, f"/runs/{found}/diff", notice)
     again = fields.get("do") == "again"
     reviewed = pilot.review_for(
         who,
@@ -96,9 +96,9 @@ def review(request: Request, who: Operator, run_id: str, fields: Fields) -> Resp
     )
     begun = reviewed.again if again and reviewed.again else reviewed.judging
     if begun is None:
-        return see_other(f"/runs/{found}/diff?notice={quote(reviewed.refusal or 'Nothing is left to prove.')}")
+        return see_noticed(request, f"/runs/{found}/diff", reviewed.refusal or "Nothing is left to prove.")
     notice = "The agent works on what you rejected." if again else "What remains is being proved."
-    return see_other(f"/runs/{begun.run.run_id}?notice={quote(notice)}")
+    return see_noticed(request, f"/runs/{begun.run.run_id}", notice)
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Annotated
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 
-from codepilot.api.access import Fields, Operator, Viewer, see_other
+from codepilot.api.access import Fields, Operator, Viewer
 from codepilot.api.pages.asked import open_requests
+from codepilot.api.pages.notices import Notice, see_noticed
 from codepilot.api.pages.render import render
 from codepilot.api.present import artifact_id
 from codepilot.api.routes.artifacts import READABLE
@@ -41,7 +41,7 @@ MOST_OUTPUT = 4_000
 
 
 @router.get("/runs/{run_id}")
-def run(request: Request, who: Viewer, run_id: str, notice: Annotated[str, Query(max_length=300)] = "") -> Response:
+def run(request: Request, who: Viewer, run_id: str, notice: Notice) -> Response:
     service = service_of(request)
     found = service.pilot.run(run_id)
     events = service.events.of(found.run_id)
@@ -104,7 +104,7 @@ def control(request: Request, who: Operator, run_id: str, action: str, fields: F
             notice = "This run begins with the other one's events."
         case _:
             return Response(status_code=404)
-    return see_other(f"/runs/{found}?notice={quote(notice)}")
+    return see_noticed(request, f"/runs/{found}", notice)
 
 
 def lines_of(events: list[Event], most: int = MOST_LINES) -> list[Line]:
