@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from fastapi import APIRouter, Request, Response
 
@@ -10,6 +10,7 @@ from codepilot.api.access import Viewer
 from codepilot.api.pages.render import render
 from codepilot.api.service import service_of
 from codepilot.telemetry import Analytics, Group
+from codepilot.telemetry.analytics import Spread
 from codepilot.views.charts import Bar, bar_rows, columns
 from codepilot.views.dashboard import Chart
 from codepilot.views.text import counted, duration, money
@@ -28,7 +29,7 @@ def analytics(request: Request, who: Viewer) -> Response:
         who,
         "analytics",
         active="Analytics",
-        summary=f"the newest {counted(runs, 'run')}" if runs else "",
+        summary=f"the newest {counted(runs, 'run')}" if runs > 1 else "",
         figures=_figures(found) if runs else [],
         charts=_charts(found) if runs else [],
     )
@@ -40,8 +41,8 @@ def _figures(found: Analytics) -> list[tuple[str, str, str]]:
     memory = f"{found.memory_hits / found.memory_asked:.0%}" if found.memory_asked else "not asked"
     return [
         ("Pass rate", _share(total.pass_rate), f"{total.green} of {counted(total.ended, 'ended run')}"),
-        ("Time to green", _seconds(time.mean), f"± {_seconds(time.deviation)}" if time.count else "no proved run"),
-        ("Iterations to green", _number(iterations.mean), f"± {_number(iterations.deviation)}"),
+        ("Time to green", _seconds(time.mean), _around(time, _seconds) or counted(time.count, "proved run")),
+        ("Iterations to green", _number(iterations.mean), _around(iterations, _number)),
         ("Cost", money(total.cost_usd), counted(total.tokens, "token")),
         ("Approvals a task", f"{found.approvals / total.runs:.1f}", f"{found.approvals_denied} denied"),
         ("Memory hits", memory, f"of {counted(found.memory_asked, 'question')}"),
@@ -87,7 +88,7 @@ def _to_green(by: str, groups: Sequence[Group]) -> Chart:
         Bar(
             one.name,
             one.seconds_to_green.mean or 0.0,
-            f"{_seconds(one.seconds_to_green.mean)} ± {_seconds(one.seconds_to_green.deviation)}",
+            _mean(one.seconds_to_green, _seconds),
             spread=one.seconds_to_green.deviation or 0.0,
         )
         for one in green
@@ -109,8 +110,8 @@ def _rows(groups: Sequence[Group]) -> list[tuple[str, ...]]:
             str(one.ended),
             str(one.green),
             _share(one.pass_rate),
-            f"{_seconds(one.seconds_to_green.mean)} ± {_seconds(one.seconds_to_green.deviation)}",
-            f"{_number(one.iterations_to_green.mean)} ± {_number(one.iterations_to_green.deviation)}",
+            _mean(one.seconds_to_green, _seconds),
+            _mean(one.iterations_to_green, _number),
             f"{one.tokens:,}",
             money(one.cost_usd) + (" and unknown" if one.unpriced_tokens else ""),
         )
@@ -133,6 +134,15 @@ def _counted(title: str, counts: Mapping[str, int], tones: Mapping[str, str], to
     names = {name: name.replace("_", " ").lower() for name in counts}
     bars = [Bar(names[name], number, str(number), tones.get(name, tone)) for name, number in counts.items()]
     return Chart(title, "runs", bar_rows(bars), ("", "Count"), [(bar.name, bar.shown) for bar in bars])
+
+
+def _mean(spread: Spread, shown: Callable[[float | None], str]) -> str:
+    return f"{shown(spread.mean)} {_around(spread, shown)}".strip()
+
+
+def _around(spread: Spread, shown: Callable[[float | None], str]) -> str:
+    """The standard deviation; a single value has none."""
+    return f"± {shown(spread.deviation)}" if spread.count > 1 else ""
 
 
 def _share(value: float | None) -> str:
