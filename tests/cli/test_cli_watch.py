@@ -58,7 +58,7 @@ def test_a_pipe_gets_a_line_every_few_seconds_while_nothing_happens() -> None:
 
 def test_a_search_that_tried_nothing_yet_says_what_it_does() -> None:
     begun = event(4, EventType.SEARCH_PROGRESSED, SearchProgressed(position=0, tried=0, plausible=0, left_sec=300.0))
-    assert describe(begun) == "tracing what the failing tests run · at most 300 s left"
+    assert describe(begun) == "loading and tracing the failing tests · at most 300 s left"
 
 
 def test_a_line_that_says_the_same_thing_is_not_printed_right_after_another() -> None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from repair_kit import Bench, job_of, results, trial_of
 
+from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.repair.edit import Edit, Proposal
 from codepilot.repair.messages import Selection
 from codepilot.repair.python.inside.step_budget import NAME, conditions, counted
@@ -237,3 +238,10 @@ def test_only_the_files_of_the_tests_are_loaded_whatever_the_project_names(bench
 def _texts(source: PythonSource) -> list[str]:
     nodes = [node for unit in source.units for node in ast.walk(unit.node) if isinstance(node, ast.expr)]
     return list(dict.fromkeys(source.segment(node) for node in nodes))
+
+
+def test_tests_that_are_not_loaded_in_time_are_no_broken_suite(bench: Open) -> None:
+    project = bench({"m.py": "def f():\n    return 1\n", "test_m.py": "def test_m():\n    assert 0\n"})
+    with trial_of(project, seconds=0.0) as trial, pytest.raises(CodePilotError) as caught:
+        trial.start()
+    assert caught.value.kind is FailureKind.STUCK and "--budget wall_sec" in caught.value.failure.advice

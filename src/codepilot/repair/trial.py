@@ -112,6 +112,8 @@ class Trial:
         try:
             worker = self._worker("warm")
         except WorkerLost as lost:
+            if time.monotonic() >= self.deadline:
+                raise _no_time_to_load(time.monotonic() - begun) from lost
             raise CodePilotError(
                 FailureKind.SUITE_CANNOT_START, f"The tests could not be loaded for the search: {lost}"
             ) from lost
@@ -270,6 +272,14 @@ def _targets_alone(job: Job) -> Job:
 def _outcome(results: Mapping[int, TrialResult], job: Job) -> str:
     result = results.get(job.number)
     return result.outcome if result else ""
+
+
+def _no_time_to_load(seconds: float) -> CodePilotError:
+    return CodePilotError(
+        FailureKind.STUCK,
+        f"Nothing was tried: the tests were not loaded in the {seconds:.0f} s that the search had.",
+        "Name the failing test with --test, or give more time with --budget wall_sec=SECONDS.",
+    )
 
 
 def _cannot_start(worker: Worker) -> CodePilotError:

@@ -79,7 +79,7 @@ def describe(event: Event) -> str:
             best = f" · best: {search.best}" if search.best else ""
             left = f" · at most {search.left_sec:.0f} s left" if search.left_sec is not None else ""
             if not search.tried:
-                return f"tracing what the failing tests run{left}"
+                return f"loading and tracing the failing tests{left}"
             return f"{search.tried} candidates · {search.per_sec:.0f}/s{left} · {search.plausible} plausible{best}"
         case PatchProposed(patch=patch, refused_by=refused_by):
             refused = f" — refused: {refused_by}" if refused_by else ""
