@@ -145,6 +145,7 @@ def test_a_prepared_project_is_tested_with_its_dependencies(
         assert not pilot.look_at_dependencies(str(checkout)).done
         assert pilot.prepare(str(checkout)).done
         task = pilot.task(Request(repo=str(checkout), tests=("test_shapes.ShapesTest.test_area",)))
+        assert pilot.inspect(task).origin == "made by `codepilot prepare`"
     agent = CodeActAgent(ScriptedModel([MAP, PLAN, RIGHT, DONE, APPROVE]))
     opened = replace(online, settings=settings)
     ended = driven(opened, submit(opened, task.model_copy(update={"agent": "codeact"})), agent)

@@ -413,17 +413,19 @@ def _detected(
     seen_at = base.checkout if base.checkout and executor.remaps else inside()
     named_by_user = chosen.python == settings.for_repository(None).project.python
     folder = chosen.root if chosen.root and not task.path else locate(root, _pointed_at(task, root))
-    named = task.python or (None if chosen.python else _prepared(root, folder, settings))
+    made = None if task.python or chosen.python else _prepared(root, folder, settings)
     project = detect(
         root,
         folder=folder,
-        python=named,
+        python=task.python or made,
         environ=settings.environ,
         inside=seen_at,
         settings=chosen,
         named_by_user=named_by_user,
         prepared=modules_for(settings.home.envs, root, folder),
     )
+    if made is not None:
+        project = replace(project, interpreter=replace(project.interpreter, origin="made by `codepilot prepare`"))
     check_level(project, executor.remaps, seen_at)
     return replace(project, hosts=test_hosts, env={**proxied(test_hosts), **project.env})
 
