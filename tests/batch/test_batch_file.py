@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -89,6 +90,17 @@ def test_edits_of_a_person_survive_a_write(tmp_path: Path) -> None:
         assert task.prompt_template == "edited"
     document = json.loads(path.read_text(encoding="utf-8"))
     assert document["last"] == 2 and document["tasks"][1]["prompt_template"] == "edited"
+
+
+def test_a_file_that_did_not_change_is_not_read_again(tmp_path: Path) -> None:
+    path = write(tmp_path / "tasks.json", ODD)
+    os.utime(path, (1.0, 1.0))
+    with TasksFile.open(path) as file:
+        first = file.tasks()
+        assert file.tasks() is first
+        write(path, ODD.replace('"b",\n\t\t\t"agent"', '"c",\n\t\t\t"agent"'))
+        assert [task.prompt_template for task in file.tasks()] == ["a é", "c"]
+        assert file.tasks() is not file.tasks(), "it may change again without a later time"
 
 
 def test_nothing_but_the_three_fields_can_be_written(tmp_path: Path) -> None:

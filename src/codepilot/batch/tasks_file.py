@@ -10,6 +10,7 @@ import os
 import re
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -43,6 +44,7 @@ EDITABLE = ("agent", "enabled", "inputs", "max_retries", "prompt_template", "sta
 """What a model may change of a task. Where it works, what is answered for it and what proves it stay a person's."""
 _TASK_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 MAX_BYTES = 64 << 20
+_FRESH_NS = 1_000_000_000
 RUNS = "runs"
 """The directory of the logs, next to the tasks file."""
 MAKE_WRITABLE = f"Make the directory of the tasks file writable. If {RUNS}/ in it is a link, remove that."
@@ -156,6 +158,8 @@ class TasksFile:
         self.path = path
         self._lock = lock
         self._guard = threading.Lock()
+        self._known: tuple[tuple[int, int, int] | None, tuple[BatchTask, ...]] = (None, ())
+        """The tasks as they were read last, and the version of the file that has them."""
 
     @classmethod
     def open(cls, path: Path) -> TasksFile:
@@ -204,8 +208,18 @@ class TasksFile:
         self.close()
 
     def tasks(self) -> tuple[BatchTask, ...]:
-        """The tasks as the file has them now."""
-        return read_tasks(self.path)
+        """The tasks as the file has them now. A file that did not change is not read again."""
+        try:
+            stat = self.path.stat()
+        except OSError:
+            return read_tasks(self.path)
+        version = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        known, tasks = self._known
+        if version != known:
+            fresh = time.time_ns() - stat.st_mtime_ns < _FRESH_NS  # it may change again within the same tick
+            tasks = read_tasks(self.path)
+            self._known = (None if fresh else version, tasks)
+        return tasks
 
     def task(self, task_id: str) -> BatchTask:
         """One task as the file has it now."""
