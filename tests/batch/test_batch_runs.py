@@ -201,6 +201,14 @@ def test_where_a_task_works_may_be_below_the_home_and_is_never_the_whole_machine
     assert "whole machine" in project.tasks()["all"]["result"]["message"]
 
 
+def test_the_summary_shows_a_command_that_applies_a_change(project: BatchProject) -> None:
+    project.write(shell("a", f"echo x > made.txt; {DONE}"))
+    words = next(line for line in project().out.splitlines() if "git" in line).partition("example: ")[2].split()
+    assert words[:4] == ["git", "-C", str(project.work), "apply"]
+    subprocess.run(words, check=True)
+    assert (project.work / "made.txt").read_text() == "x\n"
+
+
 def test_a_batch_without_an_enabled_task_says_so(project: BatchProject) -> None:
     project.write(shell("a", DONE, enabled=False))
     ended = project()

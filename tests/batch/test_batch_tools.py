@@ -101,3 +101,7 @@ def test_a_driver_and_a_server_are_not_asked_for_at_once(project: BatchProject) 
     ended = project("--mcp", "--driver", "scripted:x.json")
     assert ended.code == 2 and "exclude each other" in ended.err
     assert project("--driver", "scripted:x.json", "--only", "worse").code == 2
+    script = project.folder / "script.json"
+    script.write_text("[]")
+    ended = project("--driver", f"scripted:{script}")
+    assert ended.code and "run the same command again" in ended.err and "resume" not in ended.err

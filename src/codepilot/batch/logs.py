@@ -86,9 +86,10 @@ class AttemptLogs:
 
     def read(self, text: str) -> None:
         """Keep output as it can be read."""
+        data = text.encode(errors="replace")
         if self._text_size < MOST_BYTES:
-            self._add(self._text, text.encode(errors="replace"))
-        self._text_size += len(text)
+            self._add(self._text, data if self._text_size + len(data) < MOST_BYTES else _CUT)
+        self._text_size += len(data)
 
     def sent(self, keys: KeysSent, at: int) -> None:
         """Note an answer to a prompt, with its time."""

@@ -156,7 +156,11 @@ def drive(model: Model, batch: Batch, tools: BatchTools, jobs: int) -> Driven:
             except CodePilotError as error:
                 if error.kind is FailureKind.CANCELLED and batch.stopped:
                     return Driven(turn - 1, usage, "It was stopped.")
-                raise
+                raise CodePilotError(
+                    error.kind,
+                    error.failure.message,
+                    next_action="Mend that, and run the same command again: what is completed stays so.",
+                ) from error
             usage = _sum(usage, reply.usage)
             if reply.fenced:
                 raise CodePilotError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import sys
 import threading
@@ -98,10 +99,10 @@ def batch(
             else:
                 driven = drive(model, running, tools, jobs)
                 ended = running.chosen()
-    if as_json:
-        output.print_json(json.dumps(_document(ended, driven), ensure_ascii=False))
-    else:
-        _summary(console(), ended, driven)
+        if as_json:
+            output.print_json(json.dumps(_document(ended, driven), ensure_ascii=False))
+        else:
+            _summary(console(), ended, driven, pilot)
     raise typer.Exit(_code(ended, running.platform_failed, stopped=running.stopped))
 
 
@@ -137,7 +138,7 @@ def _document(ended: Sequence[BatchTask], driven: Driven | None) -> dict[str, ob
     return {**document, "driver": {**used, "message": driven.message}}
 
 
-def _summary(screen: Console, ended: Sequence[BatchTask], driven: Driven | None) -> None:
+def _summary(screen: Console, ended: Sequence[BatchTask], driven: Driven | None, pilot: CodePilot) -> None:
     """What became of the tasks, by class, and where to read on."""
     if driven is not None:
         spent = f"{counted(driven.turns, 'turn')}, {driven.usage.tokens} tokens, ${driven.usage.cost_usd:.4f}"
@@ -156,9 +157,22 @@ def _summary(screen: Console, ended: Sequence[BatchTask], driven: Driven | None)
         screen.print(Text('To try a failed task again, set its status to "pending".', style="dim"), soft_wrap=True)
     patches = [one for one in ended if one.status == "completed" and (one.result or {}).get("patch")]
     if patches:
-        example = plain(str((patches[0].result or {})["patch"]))
-        line = f"{counted(len(patches), 'change')} as a patch, for example: git apply {example}"
-        screen.print(Text(line), soft_wrap=True)
+        example = plain(_applying(patches[0].result or {}, pilot))
+        screen.print(Text(f"{counted(len(patches), 'change')} as a patch, for example: {example}"), soft_wrap=True)
+
+
+def _applying(result: Mapping[str, object], pilot: CodePilot) -> str:
+    """The command that applies a change to the checkout that it was made for."""
+    from codepilot.core.failures import CodePilotError
+
+    patch = Path(str(result["patch"]))
+    try:
+        root = pilot.run(str(result.get("run_id", ""))).task.repo
+    except CodePilotError:  # the run was removed
+        return f"git apply {shlex.quote(str(patch))}"
+    if Path(root) == Path.cwd():
+        return f"git apply {shlex.quote(str(patch))}"
+    return shlex.join(["git", "-C", root, "apply", str(patch.resolve())])
 
 
 # While it runs ---------------------------------------------------------------------------------------
