@@ -1,4 +1,4 @@
-.PHONY: observe observe-test yama demo test suite browser-test agents-test picture torture languages-test cheats-test builds-test bench check lint requirements schemas snapshots clean
+.PHONY: observe observe-test yama demo test suite browser-test agents-test picture torture variants-test languages-test cheats-test builds-test bench check lint requirements schemas snapshots clean
 
 PYTHONS := .venv/bin
 # Without compiled files every process that a test starts would compile all it imports.
@@ -49,6 +49,10 @@ torture:  ## Kill, freeze and starve workers for SECONDS, and prove that it chan
 	@scripts/setup
 	PYTHONPATH=tests:tests/workers $(PYTHONS)/python tests/workers/torture.py $(SECONDS) $(SEED)
 	$(PYTHONS)/python -m pytest -m slow tests
+
+variants-test:  ## Run the whole runs and searches that vary what `make test` shows once
+	@scripts/setup
+	$(PYTHONS)/python -m pytest -n 4 --dist worksteal -m variants tests
 
 languages-test:  ## Run the matrix of test runners and outcomes, which `make test` samples
 	@scripts/setup

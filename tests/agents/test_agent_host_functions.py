@@ -133,6 +133,7 @@ def test_repairs_are_found_for_the_model_and_nothing_is_changed(harness: Harness
     assert (sought.by, sought.chosen, sought.found > 0, sought.tried > 0) == ("agent", False, True, True)  # type: ignore[attr-defined]
 
 
+@pytest.mark.variants
 def test_a_function_of_an_action_may_search_twice(harness: Harness) -> None:
     code = "def search(limit):\n    return find_repairs(mine, limit)\nprint([len(search(n)) for n in range(2)])"
     _, found = seen(harness, f"mine = [{TARGET!r}]", code)
@@ -140,6 +141,7 @@ def test_a_function_of_an_action_may_search_twice(harness: Harness) -> None:
     assert len(harness.of(EventType.REPAIRS_SOUGHT)) == 2
 
 
+@pytest.mark.variants
 def test_proposals_are_tried_and_ranked_with_the_rest_whatever_the_encoding(harness: Harness) -> None:
     """Of two proposals the wrong one is not offered; the right one, which no template makes, is."""
     text = "# -*- coding: latin-1 -*-\n# Preis für einen\n" + harness.text("shop/price.py")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from api_kit import Site
 
 from codepilot.client import Client
@@ -35,6 +36,7 @@ def serving(site: Site) -> Iterator[None]:
         thread.join()
 
 
+@pytest.mark.variants
 def test_a_queued_change_lands_once_the_service_runs(site: Site, checkout: Path) -> None:
     run_id = site.submit(checkout).json()["runId"]
     wanted = {"runs": [run_id], "onto": "fixes"}

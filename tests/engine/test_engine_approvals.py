@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from engine_kit import APPROVE, CHEAP, DONE, MAP, PLAN, RIGHT, code
 
 from codepilot.agents import CodeActAgent
@@ -57,6 +58,7 @@ def test_a_denied_host_leads_to_another_way_and_nothing_of_the_action_runs(runti
     runtime.store.check(run.run_id)
 
 
+@pytest.mark.variants
 def test_an_allowed_command_runs_once_and_is_asked_about_again(runtime: Runtime, checkout: Path) -> None:
     run, agent = started(runtime, checkout, UNLISTED, UNLISTED)
     assert run.open_request is not None
@@ -77,6 +79,7 @@ def test_always_is_for_the_same_operation_and_subject_in_this_run(runtime: Runti
     assert second.open_request.details == "uname -m"
 
 
+@pytest.mark.variants
 def test_full_autonomy_does_not_ask_and_is_on_record(runtime: Runtime, checkout: Path) -> None:
     free = RiskProfile(interaction=Interaction(mode=InteractionMode.FULL_AUTONOMY))
     run, _ = started(runtime, checkout, UNLISTED, risk_profile=free)
@@ -85,6 +88,7 @@ def test_full_autonomy_does_not_ask_and_is_on_record(runtime: Runtime, checkout:
     assert sum("Linux" in seen for seen in observations(runtime, run)) == 1
 
 
+@pytest.mark.variants
 def test_a_policy_without_time_to_answer_denies_at_once(runtime: Runtime, checkout: Path) -> None:
     task = make_task(Request(repo=str(checkout)), CHEAP)
     strict = task.policy.model_copy(update={"approval_timeout_sec": 0.0})

@@ -56,6 +56,7 @@ def test_a_refused_path_is_told_to_the_agent_which_then_does_it_elsewhere(
     assert run.proposal.patch.touched_files == ("shapes.py",)
 
 
+@pytest.mark.variants
 def test_a_path_of_the_task_is_judged_wherever_the_checkout_lies(settings: Mapping[str, str], scripts: Scripts) -> None:
     """Files in /tmp are the agent's own, but not those of a checkout there."""
     rule = '[policy.path_rules.implementer]\ndeny = ["ci/**"]\n'
@@ -68,6 +69,7 @@ def test_a_path_of_the_task_is_judged_wherever_the_checkout_lies(settings: Mappi
     assert blocked == [("path_rules.implementer", "ci/run.yml"), ("path_rules.implementer", "ci/other.yml")]
 
 
+@pytest.mark.variants
 def test_an_agent_that_was_denied_everything_has_no_success(settings: Mapping[str, str], scripts: Scripts) -> None:
     agent = scripts.add(["ask", "command", "git push origin main"], ["say", "never"])
     run, events = worked(settings, scripts.checkout, agent)
@@ -106,6 +108,7 @@ def test_each_failure_ends_in_its_own_class(
     assert data_of(events, EventType.STEP_FAILED)[0].failure.kind is expected
 
 
+@pytest.mark.variants
 def test_a_program_that_crashes_is_started_again_with_its_session(
     settings: Mapping[str, str], scripts: Scripts
 ) -> None:
@@ -118,6 +121,7 @@ def test_a_program_that_crashes_is_started_again_with_its_session(
     assert data_of(events, EventType.SESSION_ENDED)[0].failure.kind is FailureKind.AGENT_CRASHED
 
 
+@pytest.mark.variants
 def test_a_program_that_reports_nothing_is_ended(settings: Mapping[str, str], scripts: Scripts) -> None:
     agent = scripts.add(["say", "hm"], ["sleep", 60])
     _, events = worked(settings, scripts.checkout, agent, "[agents]\nno_progress_sec = 1\n")
@@ -132,6 +136,7 @@ def test_a_used_up_quota_waits_for_its_reset(settings: Mapping[str, str], script
     assert abs(run.parked_until / 1e6 - reset) < 2
 
 
+@pytest.mark.variants
 def test_a_used_up_quota_waits_for_a_person_if_so_configured(settings: Mapping[str, str], scripts: Scripts) -> None:
     agent = scripts.add(failed("quota", reset_at=time.time() + 3600))
     run, _ = worked(settings, scripts.checkout, agent, '[agents]\non_quota = "stop"\n')
@@ -149,6 +154,7 @@ def test_the_next_agent_goes_on_from_the_same_files(settings: Mapping[str, str],
     assert run.proposal.patch.touched_files == ("notes.py", "shapes.py")
 
 
+@pytest.mark.variants
 def test_a_pause_ends_the_program_and_its_session_goes_on(settings: Mapping[str, str], scripts: Scripts) -> None:
     agent = scripts.add(["write", "notes.py", "NOTE = 1\n"], ["run", "test -e on || { touch on; sleep 30; }"], FIX)
     chosen = configured(settings)
@@ -171,6 +177,7 @@ def test_a_pause_ends_the_program_and_its_session_goes_on(settings: Mapping[str,
     assert ended.proposal.patch.touched_files == ("notes.py", "on", "shapes.py")
 
 
+@pytest.mark.variants
 def test_a_program_builds_a_program(settings: Mapping[str, str], tmp_path: Path) -> None:
     agent = mounted(
         tmp_path,

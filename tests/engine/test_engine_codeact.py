@@ -41,6 +41,7 @@ def test_a_wrong_change_is_reflected_on_and_starts_again_from_the_base(runtime: 
     assert "width - height" not in run.proposal.patch.diff
 
 
+@pytest.mark.variants
 def test_deleting_the_test_is_no_repair(runtime: Runtime, checkout: Path) -> None:
     cheat = code("import os\nos.remove('test_shapes.py')")
     model = ScriptedModel(lambda messages: next(replies))
@@ -53,6 +54,7 @@ def test_deleting_the_test_is_no_repair(runtime: Runtime, checkout: Path) -> Non
     assert run.failure.kind is FailureKind.REPEATED_FAILURE
 
 
+@pytest.mark.variants
 def test_a_nested_git_directory_is_a_violation_and_the_third_ends_the_run(runtime: Runtime, checkout: Path) -> None:
     plant = code(
         "import os\nos.makedirs('sub/.git')\nwrite_file('sub/.git/config', '[core]\\nfsmonitor = touch /tmp/owned')"

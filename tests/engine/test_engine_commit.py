@@ -44,7 +44,7 @@ def unreachable(checkout: Path) -> list[str]:
 def shared(tmp_path: Path, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
     """A runtime whose runs others may go on with, from machines of their own."""
     monkeypatch.setenv("CODEPILOT_PROJECT_RUNNER", "unittest")
-    monkeypatch.setenv("CODEPILOT_STORE", postgres.database())
+    monkeypatch.setenv("CODEPILOT_STORE", postgres.store())
     monkeypatch.setenv("CODEPILOT_ARTIFACTS", str(tmp_path / "artifacts"))
     with Runtime.open(configured({"CODEPILOT_HOME": str(tmp_path / "door")})) as opened:
         yield opened
@@ -84,6 +84,7 @@ def test_a_run_that_is_killed_around_its_commit_makes_one_and_records_it_once(
     _a_fork_has_a_commit_of_its_own(runtime, checkout, ended.committed, run.run_id)
 
 
+@pytest.mark.variants
 def test_a_branch_that_is_there_costs_the_commit_alone_and_another_name_gets_it_later(
     runtime: Runtime, checkout: Path
 ) -> None:
@@ -153,6 +154,7 @@ def test_what_is_worked_on_is_what_was_submitted(runtime: Runtime, checkout: Pat
     assert run.state is State.DONE
 
 
+@pytest.mark.variants
 def test_a_base_that_lies_in_another_home_is_pinned_anew(tmp_path: Path, checkout: Path, runtime: Runtime) -> None:
     """Two homes may share a database file, and nothing else."""
     shared = str(runtime.home.database)

@@ -95,6 +95,7 @@ def test_two_red_cycles_bring_the_whole_history_to_the_planner(runtime: Runtime,
     assert run.spent.iterations == 2
 
 
+@pytest.mark.variants
 def test_code_that_does_not_load_is_red_and_reflected_on(runtime: Runtime, checkout: Path) -> None:
     broken = code("write_file('shapes.py', 'def area(:\\n')")
     model = until(MAP, PLAN, broken, DONE, THOUGHT)

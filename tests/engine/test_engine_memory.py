@@ -276,7 +276,7 @@ def either(
     home = tmp_path / "home"
     place = f"sqlite:///{home / 'codepilot.db'}"
     if request.param == "postgres":
-        place = str(request.getfixturevalue("postgres").database())
+        place = str(request.getfixturevalue("postgres").store())
     with Runtime.open(configured({"CODEPILOT_HOME": str(home)}, store=place)) as opened:
         yield opened, place
 
@@ -323,7 +323,7 @@ def test_a_memory_that_somebody_has_locked_is_waited_for_for_seconds_only(
 ) -> None:
     monkeypatch.setenv("CODEPILOT_PROJECT_RUNNER", "unittest")
     monkeypatch.setitem(Store.memories.__kwdefaults__, "timeout_sec", 1.0)
-    place = postgres.database()
+    place = postgres.store()
     with Runtime.open(configured({"CODEPILOT_HOME": str(tmp_path / "home")}, store=place)) as runtime:
         engine = create_engine(place, poolclass=NullPool)
         with engine.begin() as other:

@@ -54,7 +54,7 @@ def test_an_outage_of_the_artifacts_parks_the_run_and_loses_nothing(
         monkeypatch.setenv(name, value)
     broken: list[State] = []
     runtime = Runtime.open(
-        configured(home=tmp_path / "home", store=postgres.database(), artifacts=f"{s3.url}/outages/{new_id('a')}")
+        configured(home=tmp_path / "home", store=postgres.store(), artifacts=f"{s3.url}/outages/{new_id('a')}")
     )
     state = [State.INIT]
 
@@ -118,7 +118,7 @@ def test_a_command_waits_for_the_artifacts_unless_it_is_asked_to_pause(
             blocked.set()
 
     runtime = Runtime.open(
-        configured(home=tmp_path / "home", store=postgres.database(), artifacts=f"{s3.url}/outages/{new_id('a')}")
+        configured(home=tmp_path / "home", store=postgres.store(), artifacts=f"{s3.url}/outages/{new_id('a')}")
     )
     agent = CodeActAgent(until(MAP, PLAN, RIGHT, DONE, APPROVE))
     with runtime, ThreadPoolExecutor(1) as command:

@@ -255,7 +255,7 @@ def test_a_full_disk_ends_the_run_and_resume_goes_on_when_there_is_room(runtime:
 def shared_runtime(tmp_path: Path, postgres: PostgresServer, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Runtime:
     for name, value in s3.environ.items():
         monkeypatch.setenv(name, value)
-    places = {"CODEPILOT_STORE": postgres.database(), "CODEPILOT_ARTIFACTS": f"{s3.url}/{tmp_path.name}"}
+    places = {"CODEPILOT_STORE": postgres.store(), "CODEPILOT_ARTIFACTS": f"{s3.url}/{tmp_path.name}"}
     return Runtime.open(configured({"CODEPILOT_HOME": str(tmp_path / "home"), **places}))
 
 

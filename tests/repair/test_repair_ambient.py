@@ -145,6 +145,7 @@ def test_what_depends_on_the_place_or_the_moment_is_no_example(things: Bench, na
     assert found.reason
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", PLAIN)
 def test_what_only_logs_imports_or_has_a_builtins_name_is_one(things: Bench, name: str) -> None:
     found = find_distinguishing_inputs(request(things, name))

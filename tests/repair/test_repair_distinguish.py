@@ -172,12 +172,14 @@ def test_the_smallest_input_that_no_test_has_comes_first(things: Bench) -> None:
         assert int(result) == min([*given, int(arguments.partition("start=")[2] or 9)])
 
 
+@pytest.mark.variants
 def test_where_no_recorded_input_leads_on_the_annotations_do(things: Bench) -> None:
     inputs = found(things, "test_first", "return items[0]", "return items[0] if items else other")
     shown = calls(inputs)
     assert shown and all(arguments == f"[], other={result}" for arguments, result in shown)
 
 
+@pytest.mark.variants
 def test_values_of_the_projects_own_classes_are_written_by_their_names(things: Bench) -> None:
     inputs = found(things, "test_mirrored", "Point(point.y, point.y)", "Point(point.y, point.x)")
     assert inputs.things is not None
@@ -185,6 +187,7 @@ def test_values_of_the_projects_own_classes_are_written_by_their_names(things: B
     assert all(arguments.startswith("Point(") for arguments, _ in calls(inputs))
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("test", "old", "new", "why"),
     [
@@ -204,11 +207,13 @@ def test_what_cannot_be_reported_by_a_plain_call_is_left_alone(
         assert why in inputs.reason
 
 
+@pytest.mark.variants
 def test_what_depends_on_the_order_of_hashes_is_left_alone(things: Bench) -> None:
     inputs = found(things, "test_tags", "set(words[1:])", "set(words)")
     assert all(len(set(ast.literal_eval(arguments))) == 1 for arguments, _ in calls(inputs)), calls(inputs)
 
 
+@pytest.mark.variants
 def test_exceptions_are_expected_only_of_the_repairs_own_raise(things: Bench) -> None:
     guard = "    if number < 9:\n        raise ValueError(number)\n    return int(number ** 0.5)"
     inputs = found(things, "test_root", "    return int(number ** 0.5) + 1", guard)
@@ -234,6 +239,7 @@ def _others(number: int) -> list[int]:
     return [3 * (number == 9), 3 * (number > 4), number // 3]
 
 
+@pytest.mark.variants
 def test_a_repair_that_only_helpers_reach_is_tested_where_it_can_be_called(things: Bench) -> None:
     inputs = found(things, "test_outer", "number - step", "number + step")
     assert inputs.subject is not None
@@ -247,6 +253,7 @@ def test_a_change_outside_of_functions_has_no_input(things: Bench) -> None:
     assert "outside of any function" in inputs.reason
 
 
+@pytest.mark.variants
 def test_a_method_is_reached_through_a_function_that_a_test_calls(tmp_path: Path) -> None:
     code = CODE + "\n\ndef shifted(x, y, by):\n    return Point(x, y).moved(by).x\n"
     tests = TESTS + "\n\ndef test_shifted():\n    from things import shifted\n    assert shifted(1, 2, 3) == 4\n"

@@ -84,6 +84,7 @@ def test_hostile_candidates_harm_nothing_and_good_ones_still_pass(bench: Open) -
     assert project.executor.read_file("w", "data/keep.txt") == b"precious\n"
 
 
+@pytest.mark.variants
 def test_a_hostile_module_loaded_anew_harms_nothing(bench: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("codepilot.repair.trial.RELOAD_JOBS", 3)
     project = bench(FILES)

@@ -57,6 +57,7 @@ def test_slow_candidates_are_spread_and_none_is_lost(kinds: list[tuple[bool, flo
             assert len(before) >= RELOAD_EVERY * (reload.index(one) + 1) and before[-1].score <= one.score
 
 
+@pytest.mark.variants
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3 * RELOAD_EVERY)), max_size=30))
 def test_of_what_must_be_loaded_anew_one_in_many_gets_its_turn(batches: list[tuple[int, int]]) -> None:
     source = PythonSource.read("m.py", b"def f():\n    return 1\n")
@@ -89,6 +90,7 @@ def test_many_endless_candidates_cost_little(bench: Open) -> None:
     assert time.monotonic() - begun < 60
 
 
+@pytest.mark.variants
 def test_a_default_is_tried_in_place_and_put_back(bench: Open) -> None:
     project = bench(
         {
@@ -115,11 +117,13 @@ STATEFUL = {
 }
 
 
+@pytest.mark.variants
 def test_what_tests_leave_behind_does_not_hide_the_repair(bench: Open) -> None:
     project = bench(STATEFUL)
     assert b"str(number)" in project.search().candidates[0].patched
 
 
+@pytest.mark.variants
 def test_a_test_that_writes_code_into_the_project_does_not_block_the_search(bench: Open) -> None:
     project = bench(
         {
@@ -157,12 +161,14 @@ CASES = {
 }
 
 
+@pytest.mark.variants
 def test_cases_of_unittest_and_fixtures_that_check_at_their_end_are_judged_as_their_runner_does(bench: Open) -> None:
     project = bench(CASES)
     changes = [("> self.size", ">= self.size"), ("> self.size", "< self.size"), ("return False", "pass")]
     assert [one.outcome for one in results(project, "box.py", changes)] == ["passed", "failed", "failed"]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("files", [HALVES, CASES])
 def test_how_many_run_at_once_changes_nothing(bench: Open, files: Mapping[str, str]) -> None:
     project = bench(files)
@@ -173,6 +179,7 @@ def test_how_many_run_at_once_changes_nothing(bench: Open, files: Mapping[str, s
     assert one == two
 
 
+@pytest.mark.variants
 def test_tests_that_use_one_file_wait_for_each_other(bench: Open) -> None:
     project = bench(
         {

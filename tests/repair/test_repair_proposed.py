@@ -65,6 +65,7 @@ def test_a_proposal_that_changes_the_tests_is_not_tried(bench: Callable[[Mapping
     assert [found.patched for found in result.candidates].count(own[1]) == 1
 
 
+@pytest.mark.variants
 def test_what_was_not_tried_for_something_was_found_is_not_used_up(
     bench: Callable[[Mapping[str, str | bytes]], Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from repair_kit import Bench
@@ -23,6 +24,7 @@ fresh_lines = st.dictionaries(
 )
 
 
+@pytest.mark.variants
 @given(suspicions, fresh_lines)
 def test_no_line_passes_one_that_was_more_suspicious(
     suspicion: Suspicion, fresh: Mapping[str, Mapping[int, float]]

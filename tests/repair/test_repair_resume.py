@@ -129,6 +129,7 @@ def test_after_a_refusal_the_next_answer_of_the_same_search_comes_at_once(bench:
     assert project.seen and not {one.patched for one in third.candidates} & {*every}, "then the search goes on"
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("change", [{"ended": False}, {"task": "other tests"}, {"plausible": [{"path": "age.py"}]}])
 def test_only_an_ended_search_for_the_same_tests_leaves_answers(bench: Open, change: JsonObject) -> None:
     project = bench({"age.py": AGE, "test_age.py": TEST_AGE})

@@ -78,6 +78,7 @@ def test_a_unittest_project_with_crlf_and_latin_1_keeps_every_other_byte(bench: 
     assert result.candidates[0].patched == text.replace(b"max(values) + min", b"max(values) - min")
 
 
+@pytest.mark.variants
 def test_a_module_level_table_is_repaired_by_loading_anew(bench: Open) -> None:
     project = bench(
         {
@@ -95,6 +96,7 @@ def test_a_module_level_table_is_repaired_by_loading_anew(bench: Open) -> None:
     assert any(b'"X": 10' in found.patched for found in result.candidates)
 
 
+@pytest.mark.variants
 def test_tests_that_need_their_order_judge_in_it(bench: Open) -> None:
     """The dear one must come before the cheap one, whose traces it cannot bear; the target leaves some too."""
     tests = (
@@ -108,6 +110,7 @@ def test_tests_that_need_their_order_judge_in_it(bench: Open) -> None:
     assert b"age >= 18" in project.search().candidates[0].patched
 
 
+@pytest.mark.variants
 def test_a_test_that_misses_an_error_leads_to_the_place(bench: Open) -> None:
     """`pytest.raises` ends a test by what is no `Exception`."""
     code = "def root(n):\n    if n < -1:\n        raise ValueError(n)\n    return n**0.5\n"
@@ -120,6 +123,7 @@ def test_a_test_that_misses_an_error_leads_to_the_place(bench: Open) -> None:
     assert b"n < 0" in result.candidates[0].patched or b"n <= -1" in result.candidates[0].patched
 
 
+@pytest.mark.variants
 def test_a_mutable_default_is_repaired(bench: Open) -> None:
     project = bench(
         {
@@ -135,6 +139,7 @@ def test_a_mutable_default_is_repaired(bench: Open) -> None:
     assert project.unchanged()
 
 
+@pytest.mark.variants
 def test_a_cached_function_is_tried_without_what_others_left_in_its_cache(bench: Open) -> None:
     project = bench(
         {
@@ -215,12 +220,14 @@ def test_a_search_stopped_on_the_way_continues_where_it_was(bench: Open) -> None
     assert rest.candidates[0].patched == whole.candidates[0].patched
 
 
+@pytest.mark.variants
 def test_a_state_of_other_files_is_not_continued(bench: Open) -> None:
     project = bench(COUNTER)
     result = project.search(state={"digest": "other", "position": 10**6, "plausible": []})
     assert result.candidates
 
 
+@pytest.mark.variants
 def test_what_was_turned_down_is_not_offered_again(bench: Open) -> None:
     project = bench(COUNTER)
     first = project.search().candidates[0]
@@ -228,6 +235,7 @@ def test_what_was_turned_down_is_not_offered_again(bench: Open) -> None:
     assert first.patched not in [found.patched for found in again.candidates]
 
 
+@pytest.mark.variants
 def test_a_folder_of_tests_that_cannot_be_loaded_keeps_no_other_from_being_repaired(bench: Open) -> None:
     broken = {"other/conftest.py": "raise RuntimeError('not here')\n", "other/test_o.py": "def test_o():\n    pass\n"}
     project = bench({**COUNTER, **broken})
@@ -235,6 +243,7 @@ def test_a_folder_of_tests_that_cannot_be_loaded_keeps_no_other_from_being_repai
     assert project.search(targets=(target,)).candidates
 
 
+@pytest.mark.variants
 def test_a_suite_that_cannot_load_any_more_is_reported_plainly(bench: Open) -> None:
     project = bench(COUNTER)
     with pytest.raises(CodePilotError) as refused:
@@ -277,6 +286,7 @@ def test_strength_tells_strong_tests_from_weak_ones(
     assert project.unchanged()
 
 
+@pytest.mark.variants
 def test_examples_of_a_docstring_notice_mutants(bench: Open) -> None:
     code = 'def total(prices, discount=0):\n    """\n    >>> total([300, 180], 25)\n    360\n'
     code += '    >>> total([10])\n    10\n    """\n'
@@ -288,6 +298,7 @@ def test_examples_of_a_docstring_notice_mutants(bench: Open) -> None:
     assert found is not None and found.mutants >= 5 and found.score > 0.7
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("checks", "strong"), [("sign(9) == 'IX' and sign(5) == 'V'", True), ("sign(9)", False)])
 def test_changed_tables_are_mutated_too(bench: Open, checks: str, strong: bool) -> None:
     code = 'SIGNS = {\n    1: "I",\n    5: "V",\n    9: "IX",\n}\n\n\ndef sign(n):\n    return SIGNS.get(n, "X")\n'

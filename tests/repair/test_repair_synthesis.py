@@ -97,6 +97,7 @@ def test_a_missing_branch_is_found_by_turning_answers(bench: Open) -> None:
     assert project.unchanged()
 
 
+@pytest.mark.variants
 def test_a_missing_case_of_types_is_found_with_the_text_that_the_tests_spell_out(bench: Open) -> None:
     text = (
         "def name(kind):\n"

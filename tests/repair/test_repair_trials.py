@@ -25,6 +25,7 @@ from codepilot.repair.worker import WorkerLost
 Open = Callable[[Mapping[str, str | bytes]], Bench]
 
 
+@pytest.mark.variants
 def test_each_call_that_is_weighed_has_its_own_rounds(bench: Open) -> None:
     project = bench(
         {
@@ -42,6 +43,7 @@ def test_each_call_that_is_weighed_has_its_own_rounds(bench: Open) -> None:
     assert (evidence.unchanged, evidence.new_crashes) == (1.0, 0.0)
 
 
+@pytest.mark.variants
 def test_what_a_decorator_made_while_the_project_was_loaded_is_changed_too(bench: Open) -> None:
     project = bench(
         {
@@ -92,6 +94,7 @@ def test_what_a_wrong_candidate_left_in_a_cache_does_not_judge_the_right_one(ben
     assert [one.outcome for one in found] == ["failed", "passed"]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("change", "kept", "settled"), [("n + n", 1, True), ("n + n + 0 * spin(9)", 0, True)])
 def test_a_right_candidate_whose_tests_are_long_once_they_pass_is_found(
     bench: Open, change: str, kept: int, settled: bool
@@ -126,6 +129,7 @@ def test_what_there_was_no_time_to_be_patient_with_is_not_settled(bench: Open) -
     assert not search._retry_slow(trial_of(project), TestSelector((), []), 0.0)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("change", "trusted", "known"),
     [
@@ -209,6 +213,7 @@ def test_what_was_found_before_too_many_workers_were_lost_is_offered(bench: Open
         search.run()
 
 
+@pytest.mark.variants
 def test_what_watching_showed_is_known_to_the_workers_that_follow(bench: Open) -> None:
     project = bench(
         {
@@ -229,6 +234,7 @@ def test_what_watching_showed_is_known_to_the_workers_that_follow(bench: Open) -
     assert [found[number].outcome for number in (0, 1)] == ["passed", "passed"]
 
 
+@pytest.mark.variants
 def test_what_the_tests_import_while_they_run_is_no_state(bench: Open) -> None:
     project = bench(
         {
@@ -294,6 +300,7 @@ NEEDS_CALM = {
 }
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("target", "old", "new", "outcome"),
     [
@@ -394,6 +401,7 @@ ODD_IMPORTS = {
 }
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("how", ODD_IMPORTS)
 def test_what_the_tests_import_is_as_they_would_have_it(bench: Open, how: str) -> None:
     back, test = ODD_IMPORTS[how]

@@ -21,7 +21,7 @@ def place(request: pytest.FixtureRequest, home: Home) -> str:
     """The store's URL."""
     if request.param == "sqlite":
         return f"sqlite:///{home.database}"
-    return str(request.getfixturevalue("postgres").database())
+    return str(request.getfixturevalue("postgres").store())
 
 
 @pytest.fixture

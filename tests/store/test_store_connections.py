@@ -47,7 +47,7 @@ class Relaying(socketserver.ThreadingTCPServer):
 
 @pytest.fixture
 def store(postgres: PostgresServer) -> Iterator[Store]:
-    opened = Store.open(postgres.database())
+    opened = Store.open(postgres.store())
     yield opened
     opened.close()
 
@@ -70,7 +70,7 @@ def test_many_writers_at_once_leave_connections_for_readers(store: Store) -> Non
 def test_a_server_that_is_gone_without_a_word_is_missed(
     postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch, asked: str, idle: int
 ) -> None:
-    url = make_url(postgres.database())
+    url = make_url(postgres.store())
     monkeypatch.setattr(Relay, "to", f"{postgres.directory}/.s.PGSQL.5432")
     with Relaying(("127.0.0.1", 0), Relay) as relay:
         threading.Thread(target=relay.serve_forever, daemon=True).start()

@@ -349,7 +349,7 @@ def test_a_connection_cut_around_a_commit_leaves_all_or_nothing(
     for room, name in ((database, "RETRY_SEC"), (session_locks, "GRACE_SEC"), (session_locks, "START_GRACE_SEC")):
         monkeypatch.setattr(room, name, 0.02)
     proxy = CuttingProxy(tmp_path, postgres.directory)
-    place = postgres.database()
+    place = postgres.store()
     moments: list[Moment] = ["after", "before", 0, 4]
     for moment in moments:
         scene = Scene(place, lambda: Store.open(place.replace(str(postgres.directory), str(tmp_path))))

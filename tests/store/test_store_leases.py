@@ -141,7 +141,7 @@ def test_a_dead_worker_is_replaced_long_before_its_lease_ends(place: str, home: 
 
 
 def test_a_server_that_restarts_costs_nobody_a_step(postgres: PostgresServer, home: Home) -> None:
-    place = postgres.database()
+    place = postgres.store()
     store, other = Store.open(place), Store.open(place)
     run_id = new_run(store)
     claim = take(store, "w-lives")
@@ -172,7 +172,7 @@ def test_a_server_that_restarts_costs_nobody_a_step(postgres: PostgresServer, ho
 
 
 def test_a_session_that_is_cut_off_takes_its_locks_again(postgres: PostgresServer) -> None:
-    place = postgres.database()
+    place = postgres.store()
     store, other = Store.open(place), Store.open(place)
     store.register_worker("w-cut")
     assert other.queue.alive("w-cut")
@@ -188,7 +188,7 @@ def test_a_session_that_is_cut_off_takes_its_locks_again(postgres: PostgresServe
 
 def test_who_stops_within_a_transaction_does_not_hold_up_the_run(postgres: PostgresServer) -> None:
     """The server ends a transaction in which nothing happens; its owner tries again and finds what became of it."""
-    place = postgres.database()
+    place = postgres.store()
     store = Store.open(f"{place}&options=-c%20idle_in_transaction_session_timeout%3D300ms")
     other = Store.open(place)
     run_id = new_run(store)
@@ -340,7 +340,7 @@ def test_a_suspect_that_others_have_buried_is_not_waited_for(
 def test_a_name_whose_session_the_server_has_not_missed_yet_is_waited_for(
     postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = postgres.database()
+    place = postgres.store()
     monkeypatch.setattr(session_locks, "MISSED_SEC", 60.0)
     cut_off, back = Store.open(place), Store.open(place)
     cut_off.register_worker("w-back")

@@ -333,7 +333,7 @@ def test_on_postgres_a_wire_that_is_cut_anywhere_loses_nothing(
         faults = st.none() | st.sampled_from(cuts)
 
         def __init__(self) -> None:
-            place = postgres.database().replace(str(postgres.directory), str(tmp_path))
+            place = postgres.store().replace(str(postgres.directory), str(tmp_path))
             type(self).open_store = lambda: Store.open(place)
             super().__init__()
 

@@ -28,7 +28,7 @@ def proxy(tmp_path: Path, postgres: PostgresServer) -> Iterator[CuttingProxy]:
 @pytest.fixture
 def store(tmp_path: Path, postgres: PostgresServer, proxy: CuttingProxy) -> Iterator[Store]:
     """A store that is reached through the proxy."""
-    opened = Store.open(postgres.database().replace(str(postgres.directory), str(tmp_path)))
+    opened = Store.open(postgres.store().replace(str(postgres.directory), str(tmp_path)))
     opened.register_worker("w-one")
     yield opened
     opened.close()
@@ -175,7 +175,7 @@ def test_what_is_lost_twice_is_reported_and_may_be_asked_again(store: Store, pro
 
 def test_every_reading_survives_a_restart(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "RETRY_SEC", 1.0)
-    store = Store.open(postgres.database())
+    store = Store.open(postgres.store())
     run_id = new_run(store)
     claim = take(store)
     asked: list[Callable[[], object]] = [

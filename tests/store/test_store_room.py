@@ -14,7 +14,7 @@ from servers import PostgresServer
 def test_a_keeper_of_locks_that_could_not_be_started_is_started_for_the_next(
     postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store.open(postgres.database())
+    store = Store.open(postgres.store())
     refused = no_room_for("store-locks", monkeypatch)
     with pytest.raises(RuntimeError, match="thread"):
         store.register_worker("w-one")

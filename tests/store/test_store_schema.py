@@ -24,6 +24,14 @@ from codepilot.store.projection import schema_digest_of
 from codepilot.store.schema import metadata
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, home: Home) -> str:
+    """The URL of a database that no migration has touched."""
+    if request.param == "sqlite":
+        return f"sqlite:///{home.database}"
+    return str(request.getfixturevalue("postgres").database())
+
+
 @pytest.mark.parametrize("change", ["UPDATE events SET at = 0", "DELETE FROM events", "{replace}", "{truncate}"])
 def test_the_log_is_append_only(place: str, store: Store, change: str) -> None:
     run_id = new_run(store)

@@ -80,48 +80,51 @@ def test_two_people_who_answer_at_once_are_not_both_received(store: Store) -> No
     store.check(run_id)
 
 
-@pytest.mark.parametrize(
-    ("lie", "reported"),
-    [
-        ("UPDATE approvals SET decision = 'once'", "approvals"),
-        ("DELETE FROM approvals", "approvals"),
-        ("DELETE FROM artifacts", "artifacts"),
-        ("UPDATE artifacts SET size_bytes = 9", "artifacts"),
-        ("DELETE FROM memories", "memories"),
-        ("UPDATE memories SET repo = 'another'", "memories"),
-        ("UPDATE steps SET state = 'TEST'", "steps"),
-        ("UPDATE steps SET fence = 0, status = 'SUCCEEDED'", "steps"),
-        ("DELETE FROM steps", "steps"),
-        ("DELETE FROM views", "no view"),
-        ("UPDATE views SET view = '{}'", ""),
-        ("UPDATE views SET view = '5'", "view"),
-        ("UPDATE runs SET state = 'DONE', verdict = 'confirmed'", "state"),
-        ("UPDATE runs SET goal = 'x', repo = 'y', created_at = 1", "goal"),
-        ("UPDATE steps SET priority = 9", "priority"),
-    ],
-)
-def test_a_lie_is_found_and_written_anew_from_the_log(place: str, store: Store, lie: str, reported: str) -> None:
-    run_id, other = new_run(store), new_run(store)
-    claim = take(store, run_id=run_id)
-    ref = ArtifactRef(type=ArtifactType.LOG, sha256="ab" * 32, size_bytes=5)
-    store.append(claim, [item.model_copy(update={"artifacts": (ref,)}) for item in turn(claim, 1)])
-    learnt = MemoryRecorded(repo="x", language="python", memory=PatternMemory(task="t", solution="s"))
-    store.append(claim, [asked(claim, "a-1"), draft(claim, EventType.MEMORY_RECORDED, learnt)])
+LIES = [
+    ("UPDATE approvals SET decision = 'once'", "approvals"),
+    ("DELETE FROM approvals", "approvals"),
+    ("DELETE FROM artifacts", "artifacts"),
+    ("UPDATE artifacts SET size_bytes = 9", "artifacts"),
+    ("DELETE FROM memories", "memories"),
+    ("UPDATE memories SET repo = 'another'", "memories"),
+    ("UPDATE steps SET state = 'TEST'", "steps"),
+    ("UPDATE steps SET fence = 0, status = 'SUCCEEDED'", "steps"),
+    ("DELETE FROM steps", "steps"),
+    ("DELETE FROM views", "no view"),
+    ("UPDATE views SET view = '{}'", ""),
+    ("UPDATE views SET view = '5'", "view"),
+    ("UPDATE runs SET state = 'DONE', verdict = 'confirmed'", "state"),
+    ("UPDATE runs SET goal = 'x', repo = 'y', created_at = 1", "goal"),
+    ("UPDATE steps SET priority = 9", "priority"),
+]
+
+
+def test_lies_are_found_and_written_anew_from_the_log(place: str, store: Store) -> None:
+    other = new_run(store)
+    lies = {new_run(store): lie for lie in LIES}
+    held = {}
+    for run_id in lies:
+        claim = held[run_id] = take(store, run_id=run_id)
+        ref = ArtifactRef(type=ArtifactType.LOG, sha256="ab" * 32, size_bytes=5)
+        store.append(claim, [item.model_copy(update={"artifacts": (ref,)}) for item in turn(claim, 1)])
+        learnt = MemoryRecorded(repo="x", language="python", memory=PatternMemory(task="t", solution="s"))
+        store.append(claim, [asked(claim, "a-1"), draft(claim, EventType.MEMORY_RECORDED, learnt)])
     assert store.check_all() == {}
-    before = store.load(run_id)
-    raw_sql(place, f"{lie} WHERE run_id = '{run_id}'")
+    before = {run_id: store.load(run_id) for run_id in lies}
+    raw_sql(place, *(f"{lie} WHERE run_id = '{run_id}'" for run_id, (lie, _) in lies.items()))
     problems = store.check_all()
-    assert list(problems) == [run_id] and store.repair(problems) == {}
-    assert reported in problems[run_id]
+    assert set(problems) == set(lies) and store.repair(problems) == {}
+    assert [lie for run_id, (lie, reported) in lies.items() if reported not in problems[run_id]] == []
     assert store.check_all() == {}
-    assert store.load(run_id) == before
-    assert {row.goal for row in store.history()} == {before.task.goal.natural}
+    assert {run_id: store.load(run_id) for run_id in lies} == before
+    assert {row.goal for row in store.history()} == {run.task.goal.natural for run in before.values()}
     store.reclaim(wait=True)
-    begun = store.claim_next("w-two", run_id)
-    successor = begun.claim if begun else claim
-    assert successor == claim or successor.fence > claim.fence, "a claim from before cannot come back"
-    store.commit(successor, succeed)
-    store.check(run_id)
+    for run_id, claim in held.items():
+        begun = store.claim_next("w-two", run_id)
+        successor = begun.claim if begun else claim
+        assert successor == claim or successor.fence > claim.fence, "a claim from before cannot come back"
+        store.commit(successor, succeed)
+        store.check(run_id)
     store.check(other)
 
 

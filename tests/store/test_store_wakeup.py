@@ -65,7 +65,7 @@ def test_a_dead_waiter_is_swept_away(place: str, home: Home, store: Store) -> No
 
 
 def test_a_wakeup_whose_session_was_cut_opens_another(postgres: PostgresServer) -> None:
-    place = postgres.database()
+    place = postgres.store()
     store = Store.open(place)
     wakeup = store.wakeup()
     wakeup.wait(0)
@@ -79,7 +79,7 @@ def test_a_wakeup_whose_session_was_cut_opens_another(postgres: PostgresServer) 
 
 
 def test_a_wakeup_next_to_a_server_that_is_away_only_waits(postgres: PostgresServer) -> None:
-    store = Store.open(postgres.database())
+    store = Store.open(postgres.store())
     wakeup = store.wakeup()
     wakeup.wait(0)
     postgres.stop()

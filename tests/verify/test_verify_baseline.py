@@ -54,6 +54,7 @@ def test_tests_for_code_that_does_not_exist_are_failing_tests(make_lab: LabMaker
     assert lab.gate(first, {**files, "calc.py": MENDED + CUBE}).passed
 
 
+@pytest.mark.variants
 def test_nothing_but_tests_for_a_module_to_be_written(make_lab: LabMaker) -> None:
     lab = make_lab(
         {"shop/__init__.py": "", "tests/test_new.py": "from shop.basket import total\n\ndef test_a(): pass\n"}
@@ -100,6 +101,7 @@ def test_a_declared_module_that_is_not_installed_is_the_environments(make_lab: L
     assert lab.refused(MUL).kind is FailureKind.SUITE_CANNOT_START
 
 
+@pytest.mark.variants
 def test_async_tests_without_a_plugin_are_the_environments(make_lab: LabMaker) -> None:
     later = "async def test_later():\n    assert 1 == 1\n"
     lab = make_lab({**BASE, "tests/test_later.py": later, "requirements-dev.txt": "pytest-asyncio\n"})
@@ -114,6 +116,7 @@ def test_async_tests_without_a_plugin_are_the_environments(make_lab: LabMaker) -
     assert "pip install" not in alone.failure.advice
 
 
+@pytest.mark.variants
 def test_tests_without_the_plugin_of_their_fixture_come_last(make_lab: LabMaker) -> None:
     fast = "def test_fast(benchmark):\n    benchmark(len, '')\n"
     pyproject = '[dependency-groups]\nbench = ["pytest-codspeed"]\n'
@@ -127,6 +130,7 @@ def test_tests_without_the_plugin_of_their_fixture_come_last(make_lab: LabMaker)
     assert alone.baseline(writes=True).targets == ("tests/test_a.py::test_fast",)
 
 
+@pytest.mark.variants
 def test_tests_without_their_server_are_not_the_first_to_be_repaired(make_lab: LabMaker) -> None:
     served = "import pytest\n\n\n@pytest.fixture\ndef db():\n    raise ConnectionRefusedError('port 5432')\n\n\n"
     served += "def test_a(db): pass\n\n\ndef test_b(db): pass\n"
@@ -153,6 +157,7 @@ def test_tests_that_set_a_missing_locale_are_not_repaired(make_lab: LabMaker) ->
     assert "tests/test_a.py::test_a sets a locale" in alone.failure.message and "locales" in alone.failure.advice
 
 
+@pytest.mark.variants
 def test_a_wrong_statement_of_sql_is_a_bug_and_no_server_is_missing(make_lab: LabMaker) -> None:
     wrong = "import sqlite3\n\n\ndef test_a():\n    sqlite3.connect(':memory:').execute('select x from shop')\n"
     lab = make_lab({**BASE, "calc.py": MENDED, "tests/test_a.py": wrong})
@@ -169,6 +174,7 @@ def test_a_syntax_error_of_the_code_is_a_failure_and_names_its_line(make_lab: La
     assert f"`{lab.project.interpreter.executable} -m pytest`" in conftest.failure.advice
 
 
+@pytest.mark.variants
 def test_only_failures_within_what_is_named_are_taken(make_lab: LabMaker) -> None:
     lab = make_lab({**BASE, "tests/unit/test_b.py": "def test_b():\n    assert 0\n"})
     assert lab.baseline(within=("tests/unit",)).targets == ("tests/unit/test_b.py::test_b",)

@@ -103,6 +103,7 @@ def test_a_change_that_does_not_help_is_red_at_once(make_lab: LabMaker, known: B
     assert still.errors[0].error_type == "AssertionError"
 
 
+@pytest.mark.variants
 def test_a_test_that_wavers_on_both_trees_is_listed_and_not_blamed(make_lab: LabMaker) -> None:
     wavering = "from counter import nth\n\n\ndef test_second():\n    assert nth() != 2\n"
     lab = make_lab({**BASE, "counter.py": COUNTER, "tests/test_wavering.py": wavering})
@@ -128,6 +129,7 @@ def test_a_test_that_hangs_is_repaired_and_the_suite_called_partial(make_lab: La
     assert mended.suite != "full"
 
 
+@pytest.mark.variants
 def test_a_suite_that_is_spared_is_not_run_and_never_called_whole(make_lab: LabMaker, known: Baseline) -> None:
     lab = make_lab(BASE)
     mended = lab.gate(known, {**BASE, "calc.py": MENDED}, narrowed=True)
@@ -142,6 +144,7 @@ ENDLESS = {**BASE, "calc.py": MENDED, "tests/test_hang.py": HANGING}
 HANG = "tests/test_hang.py::test_hang"
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("named", [(HANG,), ()])
 def test_a_hanging_test_is_the_failure_to_repair_and_is_waited_for_once(
     make_lab: LabMaker, monkeypatch: pytest.MonkeyPatch, named: tuple[str, ...]
@@ -160,6 +163,7 @@ def test_a_hanging_test_is_the_failure_to_repair_and_is_waited_for_once(
     assert limits == ([6.0, 2.0, 2.0] if named else [6.0, 2.0])
 
 
+@pytest.mark.variants
 def test_a_suite_that_is_only_slow_is_refused_naming_where_it_stood(make_lab: LabMaker) -> None:
     slow = "import time, pytest\n\n\n@pytest.mark.parametrize('n', range(60))\ndef test_n(n):\n    time.sleep(0.2)\n"
     problem = make_lab({**BASE, "calc.py": MENDED, "tests/test_slow.py": slow}, command_sec=5.0).refused()
@@ -196,6 +200,7 @@ def test_a_patch_that_is_not_the_validated_one_passes_no_proof(make_lab: LabMake
     assert "applies_to_base" in proved(patch.replace(b"return a - b", b"return a / b"), tree).reason
 
 
+@pytest.mark.variants
 def test_a_test_of_the_changed_code_that_still_fails_counts_and_an_unrelated_one_does_not(make_lab: LabMaker) -> None:
     both = TESTS.replace("add(1, 2) == 3", "add(0, 0) == 1") + "\n\ndef test_sum():\n    assert add(1, 2) == 3\n"
     files = {**BASE, "tests/test_calc.py": both + "\n\ndef test_web():\n    raise ConnectionError\n"}
@@ -284,6 +289,7 @@ def test_an_honest_change_is_proved_bundled_and_proved_again(
         verified(lab.base_tree)
 
 
+@pytest.mark.variants
 def test_a_regression_test_that_fails_again_is_named_and_costs_the_proof_nothing(
     make_lab: LabMaker, known: Baseline, tmp_path: Path
 ) -> None:
@@ -297,6 +303,7 @@ def test_a_regression_test_that_fails_again_is_named_and_costs_the_proof_nothing
     assert not (tmp_path / "workspaces" / "v-1-proof").exists()
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("claim", "ok", "evidence"),
     [

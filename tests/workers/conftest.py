@@ -28,7 +28,7 @@ def alone(tmp_path: Path) -> Iterator[Deployment]:
 @pytest.fixture
 def team(tmp_path: Path, postgres: PostgresServer, s3: S3Server) -> Iterator[Deployment]:
     """Machines that share a PostgreSQL server and S3, and nothing else."""
-    shared = {"CODEPILOT_STORE": postgres.database(), "CODEPILOT_ARTIFACTS": f"{s3.url}/{tmp_path.name}"}
+    shared = {"CODEPILOT_STORE": postgres.store(), "CODEPILOT_ARTIFACTS": f"{s3.url}/{tmp_path.name}"}
     deployment = Deployment(tmp_path / "deployment", {**s3.environ, **shared})
     yield deployment
     deployment.close()

@@ -59,7 +59,7 @@ def test_a_store_that_is_away_is_reported_and_outlived(tmp_path: Path, shop: Pat
     """Stopping is as a power cut to the server, so it is one of this test's own."""
     with quick_place() as place, postgres_server(place / "pg") as server:
         deployment = Deployment(
-            tmp_path / "deployment", {"CODEPILOT_STORE": server.database(), "CODEPILOT_ARTIFACTS": str(tmp_path / "a")}
+            tmp_path / "deployment", {"CODEPILOT_STORE": server.store(), "CODEPILOT_ARTIFACTS": str(tmp_path / "a")}
         )
         try:
             _outlive(deployment, server, shop)

@@ -171,7 +171,7 @@ def test_no_more_are_at_work_than_may_be_though_not_all_were_reported(
 
 def test_artifacts_that_only_one_home_would_have_are_spoken_of(tmp_path: Path, postgres: PostgresServer) -> None:
     repo = make_repo(tmp_path / "empty", {"README": "nothing to test\n"})
-    store = {"CODEPILOT_STORE": postgres.database()}
+    store = {"CODEPILOT_STORE": postgres.store()}
     for name, environ, times in (("own", {}, 1), ("named", {"CODEPILOT_ARTIFACTS": str(tmp_path / "shared")}, 0)):
         with contextlib.closing(Deployment(tmp_path / name, {**store, **environ})) as deployment:
             code, out, err = deployment.start("submit", str(repo)).end()

@@ -265,7 +265,7 @@ def make_torture(
     """Workers whose temporary files go to a directory of their own."""
     temporary = root / "deployment" / "tmp"
     temporary.mkdir(parents=True)
-    shared = {"CODEPILOT_STORE": postgres.database(), "CODEPILOT_ARTIFACTS": f"{s3.url}/{root.name}"}
+    shared = {"CODEPILOT_STORE": postgres.store(), "CODEPILOT_ARTIFACTS": f"{s3.url}/{root.name}"}
     deployment = Deployment(root / "deployment", {**s3.environ, **shared, "TMPDIR": str(temporary)})
     return Torture(deployment, postgres, make_repo(root / "sums", FILES), seconds, random.Random(seed), runs)
 
