@@ -144,7 +144,7 @@ class Interactive:
     def checkpoints(self) -> list[CheckpointRecorded]:
         return self.found(CheckpointRecorded)
 
-    def until(self, true: Callable[[], Any], seconds: float = 20.0) -> Any:
+    def until(self, true: Callable[[], Any], seconds: float = 60.0) -> Any:
         """Wait until something is true; a run that ended meanwhile is an error."""
         deadline = time.monotonic() + seconds
         while not (found := true()):

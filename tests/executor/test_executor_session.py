@@ -197,6 +197,30 @@ def test_a_file_of_a_home_lies_below_it(path: str) -> None:
 # Terminals -------------------------------------------------------------------------------------------
 
 
+MAPPED = """
+import mmap
+file = open("mapped", "w+b"); file.truncate(4)
+memory = mmap.mmap(file.fileno(), 4)
+while word := input():
+    memory[:] = word.encode(); print(word, flush=True)
+"""
+
+
+def test_what_a_process_writes_through_its_memory_is_in_the_next_snapshot(bubblewrapped: Executor) -> None:
+    """Only the first such write moves the file's times."""
+    process = start(bubblewrapped, "python3", "-c", MAPPED)
+    trees = []
+    for word in (b"good\n", b"evil\n"):
+        process.stdin.write(word)
+        process.stdin.flush()
+        assert process.stdout.readline() == word
+        time.sleep(0.05)  # now the file's status counts as settled
+        bubblewrapped.snapshot(NAME)
+        trees.append(bubblewrapped.snapshot(NAME).tree)
+    [changed] = bubblewrapped.compare(NAME, *trees, patch=False).changes
+    assert changed.path == "mapped"
+
+
 def test_a_terminal_is_one_and_can_be_resized(remapping: Executor) -> None:
     script = "tty; stty size; test -t 0 -a -t 1 -a -t 2 && echo all; read line; stty size; echo got $line >&2; exit 7"
     process = sh(remapping, script, tty=Terminal(rows=30, columns=100))

@@ -173,6 +173,7 @@ class LocalExecutor:
         with session.lock:
             session.read_mapped_again(ended=True)
             taken = session.workspace.snapshot()
+            session.note_mapped()  # what was mapped while it was read may have changed since
         return SnapshotInfo(snapshot=taken.id, tree=taken.tree, violations=_violations(taken.violations))
 
     def restore(self, workspace: str, snapshot: str, paths: tuple[str, ...] = ()) -> None:

@@ -68,6 +68,8 @@ class WorkspaceSession:
         self._processes: list[Process] = []
         self._mapped_since_ns: int | None = None
         """From when on processes may have written files through mappings of memory."""
+        self._mapped: set[int] = set()
+        """The files that processes had mapped at some look."""
         self._running: set[threading.Event] = set()
         self._quiesced = False
         self._quiet = threading.Condition()
@@ -255,15 +257,27 @@ class WorkspaceSession:
     def read_mapped_again(self, *, ended: bool = False) -> None:
         """Trust no status of a file that changed while processes ran; with `ended` only once all of them have ended.
 
-        A write through a mapping of memory moves a file's status time only the first time.
+        Until then, those are read again that were mapped at some look. A write through a mapping of memory moves a
+        file's status time only the first time.
         """
         with self._quiet:
             since_ns, running = self._mapped_since_ns, any(process.running for process in self._processes)
-            if since_ns is None or (ended and running):
+            if since_ns is None:
                 return
             if not running:
-                self._mapped_since_ns = None
-        self.workspace.read_again(since_ns)
+                self._mapped_since_ns, self._mapped = None, set()
+        if not (ended and running):
+            self.workspace.read_again(since_ns)
+        elif self.note_mapped():
+            self.workspace.read_files_again(self._mapped)
+
+    def note_mapped(self) -> bool:
+        """Remember the files that a process can write through its memory now; true if there ever were any."""
+        with self._quiet:
+            running = any(process.running for process in self._processes)
+        if running:
+            self._mapped |= self.freezer.mapped_files()
+        return bool(self._mapped)
 
     def interrupt(self) -> None:
         """Stop the code action and the commands that are running. Processes are left running."""

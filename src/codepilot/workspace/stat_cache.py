@@ -7,7 +7,7 @@ safely before the moment of reading. Names of content are kept, never content.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -121,6 +121,11 @@ class CachedDirectory:
             and len(self.below) == len(self.directories)
         )
 
+    def without(self, inodes: Set[int]) -> CachedDirectory:
+        """The same without some files."""
+        known = {name: file for name, file in self.known.items() if file.inode not in inodes}
+        return self if len(known) == len(self.known) else replace(self, known=known, leaves=None)
+
 
 @dataclass(slots=True)
 class StatCache:
@@ -140,6 +145,10 @@ class StatCache:
     def before(self, moment_ns: int) -> StatCache:
         """Only what is known of files whose status did not change since a moment."""
         return StatCache({path: one.before(moment_ns) for path, one in self.directories.items()})
+
+    def without(self, inodes: Set[int]) -> StatCache:
+        """What is known of all other files."""
+        return StatCache({path: one.without(inodes) for path, one in self.directories.items()})
 
 
 def listed(directory: int, limit: int, last: CachedDirectory | None = None) -> Listing | None:

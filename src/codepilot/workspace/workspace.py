@@ -15,7 +15,7 @@ import secrets
 import stat
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -235,6 +235,11 @@ class Workspace:
         """Read every file whose status changed since a moment again at the next look."""
         with self._lock:
             self._stat_cache = self._stat_cache.before(since_ns)
+
+    def read_files_again(self, inodes: Set[int]) -> None:
+        """Read these files again at the next look, whatever their status."""
+        with self._lock:
+            self._stat_cache = self._stat_cache.without(inodes)
 
     def read_file(self, path: str, limit: int = 32 << 20) -> bytes:
         """The content of a regular file inside, reached without following any link."""

@@ -29,6 +29,9 @@ class Freezable(Protocol):
 
     def thaw(self) -> None: ...
 
+    def mapped_files(self) -> set[int]:
+        """The inodes of the files that it can write through its memory."""
+
 
 @dataclass(frozen=True)
 class Freeze:
@@ -117,6 +120,12 @@ class Freezer:
                 with self._changed:
                     trees = list(self._trees)
                 self._continue(trees)
+
+    def mapped_files(self) -> set[int]:
+        """The inodes of the files that what runs here can write through its memory."""
+        with self._changed:
+            trees = list(self._trees)
+        return {inode for tree in trees for inode in tree.mapped_files()}
 
     @contextmanager
     def held(self) -> Iterator[bool]:

@@ -265,6 +265,10 @@ class Tree:
         """The processes of the command, without the launcher's own."""
         return [pid for pid in usage.descendants(self.root) if pid not in self._launchers]
 
+    def mapped_files(self) -> set[int]:
+        with self._freezing:
+            return set() if self._ending else usage.mapped_for_writing(self._below())
+
     def begin_freeze(self) -> FreezeMethod | None:
         with self._freezing:
             if self._ending:

@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +18,8 @@ _HAS_CHILDREN = Path(f"/proc/self/task/{os.getpid()}/children").exists()
 _MAPPED_BYTES = 4 << 30
 """Page tables are a 512th of what is mapped, at most; below this they do not count."""
 _BYTES_PER_FILE_IN_MEMORY = 1024
+_SHARED = re.compile(rb"^\S+ .w.s \S+ \S+ ([1-9]\d*)", re.MULTILINE)
+"""The inode of a shared, writable mapping of a file."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,15 @@ def descendants(root: int, most: int | None = None) -> list[int]:
         below = children(pid) if parents is None else parents.get(pid, [])
         found.extend(below)
         queue.extend(below)
+    return found
+
+
+def mapped_for_writing(pids: Iterable[int]) -> set[int]:
+    """The inodes of the files that processes can write through their memory."""
+    found: set[int] = set()
+    for pid in pids:
+        with suppress(OSError), open(f"/proc/{pid}/maps", "rb") as maps:
+            found.update(map(int, _SHARED.findall(maps.read())))
     return found
 
 
