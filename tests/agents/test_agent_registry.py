@@ -4,6 +4,7 @@ import tomllib
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -36,6 +37,7 @@ def test_a_name_that_cannot_be_served_is_refused_with_what_to_do() -> None:
 
 
 OTHER = AgentSpec(name="other", make=lambda parts: RepairAgent(), roles=frozenset({State.IMPLEMENT}))
+INCOMPLETE = AgentSpec(name="part", make=lambda parts: SimpleNamespace(name="part"), roles=OTHER.roles)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -51,6 +53,7 @@ def test_installed_packages_add_agents_and_cannot_replace_ours(monkeypatch: pyte
     points = (
         EntryPoint("other", f"{__name__}:OTHER", registry.GROUP),
         EntryPoint("broken", "no.such.module:SPEC", registry.GROUP),
+        EntryPoint("part", f"{__name__}:INCOMPLETE", registry.GROUP),
         EntryPoint("repair", f"{__name__}:OTHER", registry.GROUP),
         EntryPoint("strange", f"{__name__}:EntryPoint", registry.GROUP),
     )
@@ -58,11 +61,22 @@ def test_installed_packages_add_agents_and_cannot_replace_ours(monkeypatch: pyte
     assert agent_spec("other") is OTHER
     assert agent_spec("repair").languages == {"python"}
     programs = {"claude", "codex", "gemini", "opencode"}
-    assert {*registry.agent_names()} == {"broken", "codeact", "other", "repair", "strange", "template", *programs}
+    assert {*registry.agent_names()} == {
+        "broken",
+        "codeact",
+        "other",
+        "part",
+        "repair",
+        "strange",
+        "template",
+        *programs,
+    }
     for name in ("broken", "strange"):
         with pytest.raises(CodePilotError, match="cannot be loaded") as caught:
             agent_spec(name)
         assert caught.value.kind is FailureKind.INVALID_SPEC
+    with pytest.raises(CodePilotError, match="'part' is incomplete: it has no roles and no needs"):
+        make_agent("part")
 
 
 def test_the_package_declares_the_agents_it_brings() -> None:

@@ -26,6 +26,8 @@ BUILT_IN = (
     EntryPoint("template", "codepilot.agents.template_agent:SPEC", GROUP),
 )
 """The entry points that this package declares; listed here too so that a source tree works without being installed."""
+_MEMBERS = ("name", "roles", "needs", "languages", "perform")
+"""The members of `Agent`."""
 
 _log = logging.getLogger(__name__)
 
@@ -96,7 +98,15 @@ def make_agent(name: str, parts: AgentParts | None = None) -> Agent:
             f"The agent {name!r} needs a chat model and none is configured.",
             next_action="Configure a model, or choose an agent that needs none.",
         )
-    return spec.make(parts)
+    made = spec.make(parts)
+    lacking = [one for one in _MEMBERS if not hasattr(made, one)]
+    if lacking:
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"The agent {name!r} is incomplete: it has no {' and no '.join(lacking)}.",
+            next_action="Update or uninstall the package that provides it.",
+        )
+    return made
 
 
 def is_cli_agent(name: str) -> bool:
