@@ -108,6 +108,8 @@ def _shows_a_bundle_only_where_it_is(deployment: Deployment, run_id: str) -> Non
     assert Path(brought) == deployment.root / "three" / "bundles" / run_id and Path(brought).is_dir()
     shown = deployment.run("show", run_id, home="three")
     assert f"bundle   {brought}" in shown and brings not in shown
+    _, _, err = deployment.start("verify", run_id, "--repo", str(deployment.root), home="four").end()
+    assert "There is no bundle" not in err and (deployment.root / "four" / "bundles" / run_id).is_dir(), err
 
 
 def test_a_failure_is_reported_and_recorded_alike_however_often(alone: Deployment, tmp_path: Path) -> None:

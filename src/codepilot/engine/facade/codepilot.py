@@ -364,9 +364,12 @@ class CodePilot(Afterwards, People, Sessions, Remembers, Access, Reading, Servic
     ) -> ProofRecorded:
         """Prove a bundle again, given its directory or its run. An altered byte is an error.
 
-        `on_progress` gets what is done next, in words.
+        The bundle of a run that ended on another machine is brought here first. `on_progress` gets what is done next,
+        in words.
         """
         from codepilot.engine.change.bundle_check import Checking, verify_bundle
 
         where = Path(bundle) if Path(bundle).exists() else self.bundle(str(bundle))
+        if not where.exists() and self.run(str(bundle)).bundle is not None:
+            self.fetch_bundle(str(bundle))
         return verify_bundle(self._runtime, where, Checking(repo, python, unsafe_no_sandbox, on_progress))
