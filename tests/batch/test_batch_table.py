@@ -23,6 +23,7 @@ def test_the_table_shows_status_time_last_line_and_keys() -> None:
     view.show(Progress("asks", "working", "pending", "shell", 1, began, keys=2))
     view.show(Progress("ended", "ended", "failed_auth", "shell", 1, began, message="not logged in"))
     screen.print(view._table())
+    assert max(map(len, shown.getvalue().splitlines())) < 98, "a ^C has room"
     lines = [line.replace("1:06", "1:05").split() for line in shown.getvalue().splitlines()]
     assert ["works", "working", "1:05", "step", "3", "of", "4"] in lines
     assert ["asks", "working", "1:05", "2"] in lines

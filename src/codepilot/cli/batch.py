@@ -35,6 +35,8 @@ _STYLES = {"completed": "green", "pending": "dim", "retryable": "yellow"}
 _FOR_A_PERSON = frozenset({"failed_auth", "failed_quota", "failed_permission_blocked"})
 _SHORT_ID = 24
 """So much of a task's name is shown on a narrow terminal."""
+_ECHO = 3
+"""Columns that stay free: a terminal's `^C` in a full line would begin another one, and leave a part of the table."""
 _ROWS = 30
 """How many tasks the live table shows; the others are counted."""
 
@@ -273,7 +275,8 @@ class _TableView(_View):
             rows, status, took = dict(self._rows), dict(self._status), dict(self._took)
         counts = Counter(status.get(one, "") for one in rows)
         caption = f"{_counted(counts)} · {self._note}"
-        table = Table(box=None, pad_edge=False, expand=True, caption=plain(caption), caption_justify="left")
+        width = self._screen.width - _ECHO
+        table = Table(box=None, pad_edge=False, width=width, caption=plain(caption), caption_justify="left")
         for name in ("task", "status", "time", "keys", "last line"):
             table.add_column(name, no_wrap=True, overflow="ellipsis", ratio=4 if name == "last line" else None)
         order = sorted(rows, key=lambda one: _rank(rows[one]))
