@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,7 +19,9 @@ from codepilot.core.landing import Landed, LandingQueued, LandingRefused
 from codepilot.core.run import Run
 from codepilot.core.task import InteractionMode
 from codepilot.engine import Request, Runtime, Worker, WorkerPool, make_task, submit
+from codepilot.engine.change import landing_queue
 from codepilot.engine.change.landing import Landing, land
+from codepilot.engine.change.landing_queue import LandingWorker
 from configured import configured
 from model_server import ModelServer
 from model_server import Request as ModelRequest
@@ -242,3 +245,19 @@ def test_ten_programs_at_once_land_in_one_go_and_one_that_conflicts_is_reported(
     for number, name in enumerate(names):
         assert git(scripts.checkout, "show", f"fixes:{name}.py") == right.format(number).strip()
     assert git(scripts.checkout, "rev-list", "--count", "HEAD..fixes") == "10"
+
+
+def test_the_queue_goes_on_after_a_defect(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried, again = [], threading.Event()
+
+    def land_next(worker: LandingWorker) -> bool:
+        tried.append(worker)
+        if len(tried) == 1:
+            raise RuntimeError("a defect")
+        again.set()
+        return False
+
+    monkeypatch.setattr(landing_queue, "DEFECT_SEC", 0.01)
+    monkeypatch.setattr(LandingWorker, "_land_next", land_next)
+    with LandingWorker(runtime):
+        assert again.wait(60)

@@ -31,6 +31,9 @@ NEWEST = 500
 AGAIN_SEC = 5.0
 """How long a store that does not answer is left alone."""
 
+DEFECT_SEC = 60.0
+"""How long the queue rests after a defect: what waits is not lost, and no log is flooded."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -145,7 +148,8 @@ class LandingWorker:
                 self._woken.set()
             except Exception:  # noqa: BLE001 - one defect must not end the queue
                 _log.exception("the landing queue was interrupted")
-                self._stopping.wait(AGAIN_SEC)
+                self._stopping.wait(DEFECT_SEC)
+                self._woken.set()
 
     def _land_next(self) -> bool:
         """Land what waits for the branch that is first in the queue; True if there was something."""
