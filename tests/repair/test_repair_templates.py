@@ -355,3 +355,12 @@ def test_scores_fall_and_suspicious_lines_come_first() -> None:
     assert found[0].line == 6
     scores = [one.score for one in found]
     assert scores == sorted(scores, reverse=True)
+
+
+def test_no_number_is_added_to_a_truth_value_or_a_text() -> None:
+    text = "def f(a):\n    b = a.endswith('x')\n    c = a.find('y')\n    return b, c\n"
+    source = PythonSource.read("m.py", text.encode())
+    found = itertools.islice(candidates({"m.py": source}, Suspicion({"m.py": {2: 1.0, 3: 1.0}}), Failure()), 400)
+    edited = {one.edit.replacement for one in found}
+    assert "a.find('y') + 1" in edited and "not a.endswith('x')" in edited
+    assert not any(one.startswith("a.endswith('x') ") and one[-1] == "1" for one in edited)

@@ -121,7 +121,7 @@ HANDLING: dict[FailureKind, Handling] = {
         "Start the model's server with a larger context and run `codepilot resume`, or begin again with another --model"
         " or with --agent propose, which asks short questions.",
     ),
-    _K.STUCK: Handling(_WORK, "Give a hint with --prompt, name another test, or choose another agent."),
+    _K.STUCK: Handling(_WORK, "Give a hint with --prompt, name another test, or choose another agent or model."),
     _K.REPEATED_FAILURE: Handling(_WORK, "Read the diagnosis; give a hint with --prompt or choose another agent."),
     _K.REVIEW_REFUSED: Handling(_WORK, "Read the review's reasons and correct the patch.", agent_fixable=True),
     _K.PROOF_FAILED: Handling(_WORK, "The change did not hold on a clean copy; see the report.", agent_fixable=True),

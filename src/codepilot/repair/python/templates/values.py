@@ -52,12 +52,62 @@ def _strings(value: str, context: Context) -> Proposals:
     yield from context.strings
 
 
+_NO_NUMBERS = frozenset(
+    {
+        "startswith",
+        "endswith",
+        "isdigit",
+        "isalpha",
+        "isupper",
+        "islower",
+        "isalnum",
+        "isspace",
+        "isnumeric",
+        "isdecimal",
+    }
+    | {
+        "isinstance",
+        "issubclass",
+        "callable",
+        "hasattr",
+        "bool",
+        "all",
+        "any",
+        "str",
+        "repr",
+        "lower",
+        "upper",
+        "strip",
+    }
+    | {
+        "lstrip",
+        "rstrip",
+        "split",
+        "rsplit",
+        "splitlines",
+        "join",
+        "replace",
+        "title",
+        "capitalize",
+        "format",
+        "encode",
+    }
+)
+"""Calls whose results are truth values or texts."""
+
+
+def _called(node: ast.Call) -> str:
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
 def off_by_one(node: ast.expr, context: Context) -> Proposals:
     """Any expression used as a number: one more, one less."""
     if isinstance(node, ast.Constant) or not isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
         return
     parent, field = context.parent(node), context.field_of(node)
     if isinstance(parent, ast.Attribute) or (isinstance(parent, ast.Call) and field == "func"):
+        return
+    if isinstance(node, ast.Call) and _called(node) in _NO_NUMBERS:
         return
     if isinstance(parent, ast.BoolOp) or field in ("test", "ifs", "operand"):
         return
