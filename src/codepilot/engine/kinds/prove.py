@@ -22,9 +22,15 @@ def proposed_tree(work: Work) -> str:
 
 def judge_before(work: Work, context: ExecutionContext) -> Baseline:
     """The baseline of the change; the workspace holds the base with the tests of the change."""
-    task, after = work.run.task, f"{work.workspace}-copy"
+    task, after, tree = work.run.task, f"{work.workspace}-copy", proposed_tree(work)
+    if tree == work.base.tree:
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            "There is nothing to judge: the change touches no file, or tests only.",
+            next_action="Name the change by --diff, --branch or --commit. Tests alone prove nothing.",
+        )
     context.executor.delete(after)
-    context.create(after, proposed_tree(work))
+    context.create(after, tree)
     try:
         return run_change_baseline(
             context.executor, work.workspace, after, context.project, task.tests, task.budget.command_sec
@@ -47,14 +53,7 @@ def judge_before(work: Work, context: ExecutionContext) -> Baseline:
 
 def propose_change(work: Work, context: ExecutionContext) -> PatchProposed:
     """Lay the change into the workspace and record it as the proposal."""
-    tree = proposed_tree(work)
-    if tree == work.base.tree:
-        raise CodePilotError(
-            FailureKind.INVALID_SPEC,
-            "There is nothing to judge: the change touches no file, or tests only.",
-            next_action="Name the change by --diff, --branch or --commit. Tests alone prove nothing.",
-        )
-    lay_tree(work, context, tree)
+    lay_tree(work, context, proposed_tree(work))
     taken, diff = work.snapshot(), context.executor.diff(work.workspace, work.base.tree)
     patch = PatchCandidate(diff="", touched_files=(), rationale=work.run.task.goal.natural)
     return propose(work, patch, diff, taken.snapshot)
