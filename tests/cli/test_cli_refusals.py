@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from cli_kit import SHOP, SHOP_TESTS, Command, Repo, git
 
+from codepilot.cli.app import app
+
 
 def refused(codepilot: Command, *arguments: str, saying: str, **environ: str) -> None:
     ended = codepilot("fix", *arguments, **environ)
@@ -224,3 +226,10 @@ def test_the_list_of_commands_shows_each_summary_whole() -> None:
 def test_help_names_the_exit_codes_of_verdicts() -> None:
     done = subprocess.run([sys.executable, "-m", "codepilot", "prove", "--help"], capture_output=True, text=True)
     assert "0 confirmed, 5 plausible" in " ".join(done.stdout.split())
+
+
+def test_a_wrong_choice_is_named_in_plain_words(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        app(["spec", "nonsense"])
+    assert ended.value.code == 2
+    assert "Invalid value for 'kind': 'nonsense' is not one of 'bugfix'" in capsys.readouterr().err

@@ -48,6 +48,14 @@ class GroupedCommands(TyperGroup):
                 command.params.append(option)
         return command
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; a wrong choice is named without the words of the library that noticed it."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")
+            raise
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
         widest = max(map(len, self.commands), default=0)
