@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import select
 import threading
 import time
@@ -19,7 +18,6 @@ TICK = 0.2
 """Seconds between two calls of a waiting caller's `tick`."""
 _STRUCTURE_BYTES = 1 << 20
 _UNBOUNDED = 1 << 62
-_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class ProtocolError(Exception):
@@ -170,16 +168,7 @@ def parse_object(line: bytes) -> dict[str, Any]:
         raise ProtocolError("it sent something that is not JSON") from error
     if not isinstance(message, dict):
         raise ProtocolError("it sent something that is not a JSON object")
-    return _whole(message) if _HALF.search(line) else message
-
-
-def _whole(value: Any) -> Any:
-    """The value with no half of a character in it: no file, database or other process could take one."""
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, list):
-        return [_whole(one) for one in value]
-    return {_whole(name): _whole(one) for name, one in value.items()} if isinstance(value, dict) else value
+    return message
 
 
 def _structure(line: bytes) -> int:

@@ -19,6 +19,7 @@ from agent_place import Place
 from codepilot.agents.cli.adapters import adapter
 from codepilot.agents.cli.claude import ClaudeConversation
 from codepilot.agents.cli.failures import failure
+from codepilot.agents.cli.json_lines import JsonLinesConversation
 from codepilot.agents.cli.line_agent import Conversation, LineAgent, Read
 from codepilot.agents.cli.protocol import (
     Acknowledged,
@@ -266,3 +267,10 @@ def test_a_message_of_any_length_is_judged_in_time() -> None:
     assert failure("x", "0" * 1_000_000 + " quota").kind is FailureKind.MODEL_QUOTA
     assert failure("x", "overloaded " + "0" * 1_000_000).kind is FailureKind.MODEL_OVERLOADED
     assert time.thread_time() - began < 10
+
+
+def test_half_of_a_character_is_no_part_of_a_message() -> None:
+    line = rb'{"type": "finished", "text": "x\udfffy \ud83d\ude00"}' + b"\n"
+    process = SimpleNamespace(stdout=BytesIO(line), stdin=BytesIO(), kill=lambda: None)
+    agent = LineAgent("x", cast("Process", process), JsonLinesConversation("x", {}), frozenset())
+    assert next(event for event in agent.events(0.05) if event is not None) == Finished("x\ufffdy \U0001f600")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections import deque
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from codepilot.agents.cli.failures import crashed
+from codepilot.agents.cli.parsing import mapping, whole
 from codepilot.agents.cli.protocol import (
     Acknowledged,
     AgentEvent,
@@ -34,6 +36,7 @@ MOST_NOISE = 2_000
 """How much of what is not JSON is kept, to explain a crash."""
 SEND_SEC = 10.0
 """How long the program may take to read what it is sent."""
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 END_SEC = 5.0
 """How long a program that closed its output may take to end."""
 
@@ -211,7 +214,7 @@ class LineAgent:
             return
         with self._talk:
             try:
-                events = list(self._conversation.read(parsed))
+                events = list(self._conversation.read(dict(mapping(whole(parsed))) if _HALF.search(line) else parsed))
             except Exception as error:
                 self._noise = f"It sent a message that cannot be used: {type(error).__name__}."
                 raise ValueError(self._noise) from error

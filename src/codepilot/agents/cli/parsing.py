@@ -39,6 +39,15 @@ def bounded(text: str) -> str:
     return head_and_tail(text, MOST_TEXT)
 
 
+def whole(value: JsonValue) -> JsonValue:
+    """The value with no half of a character in it: no file, database or other process could take one."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [whole(one) for one in value]
+    return {str(whole(name)): whole(one) for name, one in value.items()} if isinstance(value, dict) else value
+
+
 def mapping(value: object) -> Mapping[str, JsonValue]:
     """The object that a program should have sent there, empty if it sent something else."""
     return value if isinstance(value, dict) else {}
