@@ -11,8 +11,10 @@ from hypothesis import HealthCheck, settings
 
 from servers import PostgresServer, S3Server, postgres_server, quick_place, s3_server
 
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("any machine")
+_any_machine = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", _any_machine, max_examples=40)
+settings.register_profile("thorough", _any_machine, max_examples=400)
+settings.load_profile("quick")  # `--hypothesis-profile thorough` for more
 
 # A shell ignores these for what it runs in the background, and tests interrupt processes that would inherit it.
 for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):

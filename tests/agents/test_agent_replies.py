@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from codepilot.agents.replies import Code, Malformed, Result, read_reply
@@ -22,13 +22,11 @@ def programs(draw: st.DrawFn) -> str:
     return f'write_file("README.md", """\n{text}\n""")\nprint(1)\n'
 
 
-@settings(max_examples=30)
 @given(PROSE, programs(), PROSE)
 def test_a_block_amid_prose_is_the_action(before: str, code: str, after: str) -> None:
     assert read_reply(Reply(text=f"{before}\n```python\n{code}```\n{after}")) == Code(code)
 
 
-@settings(max_examples=30)
 @given(PROSE, OBJECTS, PROSE, st.booleans())
 def test_a_result_amid_prose_is_the_result(before: str, value: dict[str, object], after: str, fenced: bool) -> None:
     body = json.dumps(value)
@@ -36,14 +34,12 @@ def test_a_result_amid_prose_is_the_result(before: str, value: dict[str, object]
     assert read_reply(Reply(text=f"{before}<result>{body}</result>{after}")) == Result(value)  # type: ignore[arg-type]
 
 
-@settings(max_examples=30)
 @given(st.text(max_size=200))
 def test_any_text_is_read_or_answered(text: str) -> None:
     read = read_reply(Reply(text=text))
     assert isinstance(read, (Code, Result)) or read.message
 
 
-@settings(max_examples=30)
 @given(programs(), programs())
 def test_two_actions_are_none(one: str, two: str) -> None:
     assume("```" not in one + two)

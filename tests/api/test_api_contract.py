@@ -137,17 +137,6 @@ def test_every_answer_about_a_run_has_an_entity_tag(site: Site, run_id: str, pat
     assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", first.headers["etag"])
 
 
-def test_an_artifact_is_tagged_by_its_hash(site: Site, run_id: str) -> None:
-    headers = site.as_()
-    one = site.client.get(f"/v1/runs/{run_id}/artifacts", headers=headers).json()["artifacts"]
-    if not one:
-        site.pilot.work(run_id)
-        one = site.client.get(f"/v1/runs/{run_id}/artifacts", headers=headers).json()["artifacts"]
-    tag = f'"{one[0]["sha256"]}"'
-    assert site.client.get(one[0]["link"]).headers["etag"] == tag
-    assert site.client.get(one[0]["link"], headers={"If-None-Match": tag}).status_code == 304
-
-
 def test_a_run_is_resumed_with_new_limits(site: Site, run_id: str) -> None:
     headers = site.as_()
     site.pilot.pause(run_id)

@@ -56,6 +56,10 @@ def test_a_task_runs_to_its_proof_and_is_applied(site: Site, checkout: Path) -> 
     shown = site.client.get(f"/runs/{run_id}/diff?view=split", headers=HTML).text
     assert "shapes.py" in shown and "Re-verify what remains" in shown
     assert 'value="reject"' in shown
+    artifact = site.client.get(f"/v1/runs/{run_id}/artifacts", headers=site.as_()).json()["artifacts"][0]
+    tag = f'"{artifact["sha256"]}"'
+    assert site.client.get(artifact["link"]).headers["etag"] == tag
+    assert site.client.get(artifact["link"], headers={"If-None-Match": tag}).status_code == 304
     token = {"csrf": headers["X-CSRF-Token"]}
     applied = site.client.post(f"/runs/{run_id}/apply", data=token, headers=HTML)
     assert applied.status_code == 303

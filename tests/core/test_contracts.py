@@ -6,7 +6,7 @@ import runpy
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -88,7 +88,6 @@ def test_a_circular_plan_is_refused() -> None:
         Plan(nodes=(PlanNode(id="a", depends_on=("z",)),))
 
 
-@settings(max_examples=40)
 @given(st.lists(st.sets(st.integers(0, 7)), min_size=1, max_size=8))
 def test_walking_ready_nodes_visits_every_node_after_its_dependencies(edges: list[set[int]]) -> None:
     nodes = tuple(
@@ -112,7 +111,6 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=40)
 @given(st.dictionaries(st.text(max_size=5), JSON, max_size=5))
 def test_canonical_json_does_not_depend_on_the_order_of_keys(value: dict[str, object]) -> None:
     assert canonical_json(value) == canonical_json(dict(reversed(value.items())))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from run_kit import AGENT_KINDS, OUTCOMES, Log, failed, red
 
@@ -57,7 +57,6 @@ def refused(reason: str) -> Refused:
     return Refused(Failure(kind=FailureKind.REVIEW_REFUSED, message=reason))
 
 
-@settings(max_examples=30)
 @given(kinds=st.lists(st.sampled_from(RETRIED), min_size=1, max_size=4), state=st.sampled_from(AGENT_STATES))
 def test_a_step_is_attempted_twice_whatever_fails_and_an_attempt_is_no_iteration(
     kinds: list[FailureKind], state: State
@@ -77,7 +76,6 @@ def test_a_step_is_attempted_twice_whatever_fails_and_an_attempt_is_no_iteration
             return
 
 
-@settings(max_examples=40)
 @given(
     signs=st.lists(st.sampled_from("abcdefgh") | st.just(GREEN), min_size=1, max_size=12),
     kind=st.sampled_from([kind for kind in AGENT_KINDS if State.PLAN in PIPELINES[kind].states]),
@@ -115,7 +113,6 @@ def test_red_cycles_lead_where_the_rules_say(signs: list[str], kind: TaskKind) -
         log.reach(State.TEST)
 
 
-@settings(max_examples=40)
 @given(reasons=st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=10))
 def test_a_review_that_asks_for_the_same_three_times_ends_the_run(reasons: list[str]) -> None:
     log = Log(budget=MANY)
@@ -284,7 +281,6 @@ def test_going_on_after_the_platform_failed_is_no_new_iteration(kind: FailureKin
     assert log.now.state is State.TEST
 
 
-@settings(max_examples=30)
 @given(
     steps=st.lists(st.tuples(OUTCOMES, st.floats(0, 200), st.floats(0, 1e4)), max_size=40),
     iterations=st.integers(1, 4),
@@ -311,7 +307,6 @@ def test_no_budget_is_overdrawn_however_often_a_run_is_resumed(
     assert replay(log.events) == log.now
 
 
-@settings(max_examples=40)
 @given(lives=st.lists(st.tuples(st.floats(0, 50), st.integers(0, 3), st.floats(0, 5000)), min_size=1, max_size=8))
 def test_the_wall_clock_counts_what_each_worker_was_seen_to_do(lives: list[tuple[float, int, float]]) -> None:
     """A worker that dies is charged up to the last event it left; the time until another comes is free."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from run_kit import Log
 
@@ -37,7 +37,6 @@ chances = st.floats(0, 1, exclude_max=True)
 asked = st.none() | st.floats(0, 1e9)
 
 
-@settings(max_examples=40)
 @given(statuses, st.integers(1, 10_000), ages, asked, chances)
 def test_what_follows_from_a_try(
     status: int | None, tries: int, age: float, asked: float | None, chance: float
@@ -79,14 +78,12 @@ def test_when_an_answer_asks_to_come_back(output: str | None, seconds: float | N
     assert asked_wait(output, 946_684_740.0) == seconds
 
 
-@settings(max_examples=40)
 @given(st.text(max_size=60))
 def test_whatever_an_answer_says_of_it_is_judged(output: str) -> None:
     found = asked_wait(output, 0.0)
     assert found is None or found >= 0
 
 
-@settings(max_examples=40)
 @given(st.integers(1, 10_000), chances, chances)
 def test_each_wait_is_as_long_as_the_longest_before_until_it_is_long_enough(
     tries: int, chance: float, later: float
@@ -120,7 +117,6 @@ def test_a_url_that_cannot_be_used_is_reported_without_its_secret(url: str, outp
     assert output in found and "s3cr3t" not in found
 
 
-@settings(max_examples=40)
 @given(st.text(max_size=40))
 def test_any_text_is_judged(url: str) -> None:
     assert mistake_in(url) or mistake_in(url) == ""

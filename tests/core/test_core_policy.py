@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -34,7 +34,6 @@ def forbids(policy: Policy) -> tuple[int, int, int, int, int]:
     )
 
 
-@settings(max_examples=40)
 @given(POLICIES, POLICIES)
 def test_tightening_never_allows_what_either_forbids(mine: Policy, wish: Policy) -> None:
     both = tightened(mine, wish)
@@ -43,7 +42,6 @@ def test_tightening_never_allows_what_either_forbids(mine: Policy, wish: Policy)
     assert set(both.hosts) == set(mine.hosts) & set(wish.hosts)
 
 
-@settings(max_examples=40)
 @given(POLICIES)
 def test_a_wish_for_the_same_changes_nothing(policy: Policy) -> None:
     assert tightened(policy, policy) == policy

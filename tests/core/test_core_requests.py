@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from run_kit import OUTCOMES, Log, failed, red
 
@@ -225,7 +225,6 @@ def test_a_message_that_no_agent_got_is_recorded_as_not_delivered(ends: str) -> 
 REQUESTS = st.sampled_from(["pause", "pause at once", "resume", "due"])
 
 
-@settings(max_examples=40)
 @given(st.lists(st.tuples(st.lists(REQUESTS, max_size=3), OUTCOMES | st.just(ASKED_TO_PAUSE)), max_size=40))
 def test_who_asks_for_a_pause_gets_it_whatever_else_happens(course: list[tuple[list[str], Outcome]]) -> None:
     log = Log()

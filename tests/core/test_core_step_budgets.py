@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from run_kit import Log, failed
 
@@ -17,7 +17,6 @@ from codepilot.core.task import Budget
 LIFE = st.tuples(st.floats(0, 100), st.floats(0, 5000), st.booleans())
 
 
-@settings(max_examples=40)
 @given(lives=st.lists(LIFE, min_size=1, max_size=8))
 def test_the_clock_of_a_step_goes_on_in_its_next_life(lives: list[tuple[float, float, bool]]) -> None:
     """Whether its worker died or it was paused: what it was seen to work counts, what lies between does not."""

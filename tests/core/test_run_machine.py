@@ -46,7 +46,6 @@ from codepilot.core.task import Budget, TaskKind
 BASELINE = BaselineRecorded(targets=("t",), signature="s", before=TestSummary(failed=("t",)), suite="full")
 
 
-@settings(max_examples=40)
 @given(
     outcomes=st.lists(st.tuples(OUTCOMES, st.floats(0, 400)), max_size=60),
     kind=st.sampled_from(AGENT_KINDS),

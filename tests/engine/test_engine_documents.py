@@ -92,7 +92,7 @@ def listed(place: Path) -> list[str]:
     return sorted(str(path) for path in place.rglob("*"))
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(broken=BROKEN)
 def test_a_broken_document_is_a_clear_error_and_leaves_nothing(
     broken: dict[str, object], checkout: Path, runtime: Runtime, tmp_path: Path

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from project_kit import find, make_venv, write
 
@@ -119,13 +119,11 @@ def test_a_map_of_another_language_names_its_build_and_tests() -> None:
     assert found.test_files == ("src/test/java/shop/BasketTest.java",)
 
 
-@settings(max_examples=30)
 @given(st.permutations(FILES))
 def test_a_map_does_not_depend_on_order(files: list[str]) -> None:
     assert map_repo([*files, *files[:3]], PROJECT) == map_repo(FILES, PROJECT)
 
 
-@settings(max_examples=30)
 @given(st.lists(st.text(min_size=1, max_size=20).filter(lambda name: "\0" not in name), max_size=10))
 def test_any_names_can_be_mapped(names: list[str]) -> None:
     map_repo(names, PROJECT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from codepilot.core.artifacts import TestStatus
@@ -52,7 +52,6 @@ words = st.sampled_from(
 )
 
 
-@settings(max_examples=40)
 @given(st.binary(max_size=300))
 def test_any_bytes_are_read_without_raising(data: bytes) -> None:
     parse(data, NONCE)
@@ -60,7 +59,6 @@ def test_any_bytes_are_read_without_raising(data: bytes) -> None:
     assert judged(data).status == "cannot_start"
 
 
-@settings(max_examples=40)
 @given(st.lists(st.dictionaries(fields, words | json_values, max_size=6), max_size=8), st.sampled_from([0, 1, 5, None]))
 def test_any_frames_are_judged_and_can_be_kept(frames: list[dict[str, Any]], exit_code: int | None) -> None:
     lines = [b"@codepilot:" + NONCE.encode() + b" " + json.dumps(one).encode() for one in frames]
@@ -69,14 +67,12 @@ def test_any_frames_are_judged_and_can_be_kept(frames: list[dict[str, Any]], exi
     summarise(suite)
 
 
-@settings(max_examples=40)
 @given(st.permutations([passed("a"), failed("a"), passed("a")]), st.integers(0, 1))
 def test_a_failure_once_reported_cannot_be_taken_back(reports: list[bytes], exit_code: int) -> None:
     suite = judged(frame("start") + frame("collected", ids=["a"]) + b"".join(reports) + END, exit_code)
     assert suite.red == ("a",)
 
 
-@settings(max_examples=40)
 @given(st.integers(0, len(GREEN + END) - 1))
 def test_a_report_cut_anywhere_is_never_a_finished_one(length: int) -> None:
     assert judged((GREEN + END)[: length - 1 if length else 0]).status != "finished"

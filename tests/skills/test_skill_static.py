@@ -6,7 +6,7 @@ import ast
 import time
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from codepilot.core.policy import Policy
@@ -198,7 +198,6 @@ def test_what_is_too_large_to_be_read_is_not_run_and_says_so() -> None:
     assert "Do it in smaller steps" in found.message
 
 
-@settings(max_examples=30)
 @given(st.text(), st.sampled_from([ADVISE, STRICT]))
 @example("import \\\n socket", STRICT)
 @example("from . import *", STRICT)
@@ -250,7 +249,6 @@ STATEMENTS = st.recursive(
 )
 
 
-@settings(max_examples=30)
 @given(st.lists(STATEMENTS, max_size=6).map("\n".join), st.sampled_from([ADVISE, STRICT]))
 def test_programs_are_read_and_findings_name_a_line_of_theirs(code: str, policy: Policy) -> None:
     try:

@@ -6,7 +6,7 @@ import importlib
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from codepilot.core.contract import JsonObject
@@ -163,7 +163,6 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=40)
 @given(st.dictionaries(st.text(), json_values))
 def test_what_is_redacted_is_the_same_shape_and_has_no_secret(document: JsonObject) -> None:
     clean = redact_json(document)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from codepilot.core.artifacts import TestStatus
@@ -78,7 +78,6 @@ def test_a_target_selects_what_the_runner_would_run(target: str, test: str, expe
     assert selects(target, test) is expected
 
 
-@settings(max_examples=40)
 @given(st.permutations(NAMES))
 def test_a_signature_does_not_depend_on_order_or_message(order: list[str]) -> None:
     one = [TestCase(name, FAILED, "ValueError", message="first") for name in NAMES]
@@ -129,7 +128,6 @@ def test_a_test_that_hangs_both_times_fails() -> None:
     assert verdict.tests == (TARGET,)
 
 
-@settings(max_examples=40)
 @given(runs(), runs())
 def test_a_baseline_is_never_given_for_a_test_that_passed(first: SuiteRun, second: SuiteRun) -> None:
     verdict = baseline_verdict(first, second, (TARGET,))
@@ -225,7 +223,6 @@ def test_a_target_that_wavers_is_called_flaky() -> None:
 GREEN_RUNS = st.just([suite({TARGET: PASSED})] * 3)
 
 
-@settings(max_examples=40)
 @given(runs(), st.one_of(st.none(), runs()), st.one_of(GREEN_RUNS, st.lists(runs(), min_size=1, max_size=4)))
 def test_no_combination_of_runs_passes_wrongly(
     before: SuiteRun, after: SuiteRun | None, attempts: list[SuiteRun]
@@ -247,7 +244,6 @@ def test_no_combination_of_runs_passes_wrongly(
                 assert after.cases[name].status is PASSED
 
 
-@settings(max_examples=40)
 @given(runs(), runs())
 def test_a_partial_suite_never_claims_to_be_full(before: SuiteRun, after: SuiteRun) -> None:
     if suite_kind(before, after) == "full":
@@ -256,7 +252,6 @@ def test_a_partial_suite_never_claims_to_be_full(before: SuiteRun, after: SuiteR
     assert suite_kind(before, None) == "none"
 
 
-@settings(max_examples=40)
 @given(runs(), runs(), st.lists(runs(), max_size=2), st.lists(runs(), min_size=1, max_size=2))
 def test_settling_loses_no_suspect(
     before: SuiteRun, after: SuiteRun, base: list[SuiteRun], patched: list[SuiteRun]
