@@ -215,7 +215,7 @@ GOOD = {
 def test_what_the_inside_says_is_read_strictly(change: dict[str, Any]) -> None:
     assert understood(GOOD).examples
     found = understood({**GOOD, **change})
-    assert (found.examples, found.reason) == ((), "the search for an input came to nothing")
+    assert (found.examples, found.reason) == ((), "the search for an input failed")
 
 
 def test_a_class_that_no_value_may_name_costs_its_rows_alone() -> None:
@@ -235,4 +235,4 @@ def test_code_of_the_project_that_talks_to_the_host_costs_nothing_but_the_test(t
         DistinguishingRequest(bench.executor, bench.workspace, bench.project, test, 1, "things.py", original, patched)
     )
     bench.executor.delete(bench.workspace)
-    assert (found.examples, found.reason) == ((), "the search for an input came to nothing")
+    assert (found.examples, found.reason) == ((), "the search for an input failed")

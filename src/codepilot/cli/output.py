@@ -98,7 +98,7 @@ def _safe(stream: TextIO, raw: type[io.FileIO]) -> TextIO:
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print text for a person, whatever it contains, as a line of its own."""
+    """Print a line of text for a person; control characters in it are escaped."""
     stream = sys.stderr if err else sys.stdout
     stream.write(f"{plain_lines(text)}\n")
     stream.flush()

@@ -184,8 +184,8 @@ def implement(work: Work) -> Outcome:
         return waits
     take_planned(work)
     offered = PatchCandidate(diff="", touched_files=(), rationale="The agent's time was over before it had finished.")
-    with supervised(work, context) as seated:
-        offered = _expect(work.perform(State.IMPLEMENT, context, baseline, seated), PatchCandidate)
+    with supervised(work, context) as supervise:
+        offered = _expect(work.perform(State.IMPLEMENT, context, baseline, supervise), PatchCandidate)
     if (waits := tend(work, context)) is not None:
         return waits
     if offered.suspect is not None:

@@ -215,11 +215,11 @@ class Work:
         role: State,
         context: ExecutionContext,
         baseline: Baseline,
-        seated: Callable[[StepContext], StepContext] = lambda context: context,
+        supervise: Callable[[StepContext], StepContext] = lambda context: context,
     ) -> RoleArtifact:
-        """Let the agent work. Its program, if it is one, finds its model through a gateway until the end of that.
+        """Let the agent work. An agent that is a program reaches its model through a gateway meanwhile.
 
-        `seated` adds to its context: its supervision.
+        `supervise` adds the supervision of an interactive session to its context.
         """
         with closing(StepGateway(self)) as gateway:
             found = self.step_context(context, baseline)
@@ -235,7 +235,7 @@ class Work:
                 quota_reset_at=gateway.quota_reset_at,
                 raise_if_stopped=raise_if_stopped,
             )
-            return self.agent.perform(role, seated(metered))
+            return self.agent.perform(role, supervise(metered))
 
     def success_of(self, row: MemoryRow) -> float | None:
         """The share of the runs that were shown a memory and succeeded."""

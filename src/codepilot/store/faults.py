@@ -75,7 +75,7 @@ def _server_failure(error: BaseException, sqlstate: str, place: str) -> CodePilo
         return _full(place)
     if sqlstate.startswith(_SERVER_REFUSED):
         return _refused(error, place)
-    message = f"The database {place} cannot be used: {str(error).strip()}."
+    message = f"The database {place} cannot be used: {str(error).strip().rstrip('.?')}."
     action = "Check that the server runs and answers, then resume the run."
     if not sqlstate or sqlstate.startswith(_SERVER_AWAY):
         return Interrupted(FailureKind.STORE_UNAVAILABLE, message, next_action=action, database=place)

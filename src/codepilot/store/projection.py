@@ -195,7 +195,7 @@ class RunProjection:
         self._change(memories, row, memory=canonical_json(filled))
 
     def _fold_notification(self, event: Event) -> None:
-        """A run that waits for a person has come to an end too, if not to its last."""
+        """A notification is due when a run ends, and when it begins to wait for a person."""
         rows = self.side_tables[notifications]
         match event.data:
             case RunBlocked(failure=None):

@@ -11,7 +11,7 @@ from codepilot.core.attempt import Profile
 _NEAR = 12
 """A prompt that waits has its last line at most so many lines above the cursor or the end of the screen's text."""
 _ABOVE = 8
-"""So many lines above a prompt say what it is about; another text there is another prompt."""
+"""The number of lines above a prompt that belong to it; with other lines it is another prompt."""
 _AGAIN_SEC = 5.0
 """A prompt that is still there, on a screen where nothing changed, has not taken its answer."""
 _NEXT_SEC = 2.0

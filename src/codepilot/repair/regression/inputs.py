@@ -185,7 +185,7 @@ def _ask(request: DistinguishingRequest, spec: Mapping[str, Any], seed: str, dea
         answer = json.loads(line)
     except (ValueError, RecursionError):
         answer = None
-    ended = _TOO_LONG if done.status == "timeout" else "the search for an input came to nothing"
+    ended = _TOO_LONG if done.status == "timeout" else "the search for an input failed"
     return answer if isinstance(answer, dict) else {"reason": ended}
 
 
@@ -196,7 +196,7 @@ def _read(answer: Mapping[str, Any]) -> DistinguishingInputs:
     try:
         return _understood(answer, place, subject, rows)
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError):
-        return DistinguishingInputs(reason="the search for an input came to nothing")
+        return DistinguishingInputs(reason="the search for an input failed")
 
 
 def _understood(

@@ -11,7 +11,7 @@ from codepilot.repair.edit import Edit
 from codepilot.repair.python.context import Context
 
 Proposals = Iterator[str | Edit | None]
-"""A text replaces the node; an edit stands for itself; None is a place where the template does not fit."""
+"""A text replaces the node; an edit is used as it is; None means that the template does not fit there."""
 
 
 @dataclass(frozen=True)
