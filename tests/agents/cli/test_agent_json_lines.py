@@ -274,3 +274,8 @@ def test_half_of_a_character_is_no_part_of_a_message() -> None:
     process = SimpleNamespace(stdout=BytesIO(line), stdin=BytesIO(), kill=lambda: None)
     agent = LineAgent("x", cast("Process", process), JsonLinesConversation("x", {}), frozenset())
     assert next(event for event in agent.events(0.05) if event is not None) == Finished("x\ufffdy \U0001f600")
+
+
+def test_a_provider_that_a_shared_login_may_not_reach_is_unreachable() -> None:
+    words = "API Error: Can't reach the API server — check your internet or DNS (EAI_AGAIN)"
+    assert failure("claude", words).kind is FailureKind.MODEL_UNREACHABLE

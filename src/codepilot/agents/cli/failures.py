@@ -44,7 +44,8 @@ _WORDS: tuple[tuple[FailureKind, re.Pattern[str]], ...] = tuple(
         (_K.MODEL_TIMEOUT, r"timed? ?out|deadline exceeded|\b408\b"),
         (
             _K.MODEL_UNREACHABLE,
-            r"\b(?:econnrefused|enotfound|econnreset)\b|connection.?(?:error|refused|reset)|unable to connect"
+            r"\b(?:econnrefused|enotfound|econnreset|eai_again)\b|connection.?(?:error|refused|reset)|unable to connect"
+            r"|(?:can.?t|cannot) reach"
             r"|fetch failed|network.error|premature close|\bterminated\b|error sending request|failed to connect",
         ),
         (_K.INVALID_SPEC, r"\b404\b|model.{0,40}not.?found|not.?found.{0,20}model|model.{0,60}does not exist"),
