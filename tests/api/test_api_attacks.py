@@ -11,6 +11,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import quote
 
@@ -20,6 +21,7 @@ from fastapi.routing import APIRoute
 
 from codepilot.api import live
 from codepilot.api.pages import ROUTERS as PAGES
+from codepilot.api.problems import Refused
 from codepilot.api.routes import events
 from codepilot.core.access import Principal, Scope
 from codepilot.core.failures import CodePilotError
@@ -177,6 +179,18 @@ def test_a_stream_ends_with_its_credentials(site: Site, checkout: Path, monkeypa
         assert site.client.app.state.service.live._streams == 0  # type: ignore[attr-defined]
         token = site.pilot.create_token("ann", Scope.VIEWER)
         headers["Authorization"] = f"Bearer {token.secret}"
+
+
+def test_one_user_leaves_streams_to_the_others(site: Site) -> None:
+    followed = live.LiveRuns(site.pilot, 4)
+    with ExitStack() as held:
+        for _ in range(3):
+            followed.refuse_if_full("ann")
+            held.enter_context(followed.counted("ann"))
+        with pytest.raises(Refused, match="ann has 3 live streams open"):
+            followed.refuse_if_full("ann")
+        followed.refuse_if_full("bea")
+    followed.refuse_if_full("ann")
 
 
 def test_a_guesser_is_slowed_down(open_site: Callable[..., Site]) -> None:

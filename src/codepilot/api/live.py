@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -103,6 +103,7 @@ class LiveRuns:
         self._pilot = pilot
         self._most = most
         self._streams = 0
+        self._of_user: Counter[str] = Counter()
         self._channels: dict[str, _Channel] = {}
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -150,9 +151,23 @@ class LiveRuns:
                     yield BEAT
             yield _DRAINING
 
-    def refuse_if_full(self) -> None:
+    def refuse_if_full(self, user: str) -> None:
+        """One user leaves a quarter of the streams to the others."""
         if self._streams >= self._most:
             raise too_many(f"{self._most} live streams are open already.", 5, status=503)
+        if self._of_user[user] >= max(1, self._most * 3 // 4):
+            raise too_many(f"{user} has {self._of_user[user]} live streams open already.", 5)
+
+    @contextmanager
+    def counted(self, user: str) -> Iterator[None]:
+        """A stream of this user is open."""
+        self._of_user[user] += 1
+        try:
+            yield
+        finally:
+            self._of_user[user] -= 1
+            if not self._of_user[user]:
+                del self._of_user[user]
 
     def close(self) -> None:
         """End all streams; clients come back when the service does. Called on the event loop."""

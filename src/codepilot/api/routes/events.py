@@ -34,19 +34,24 @@ LastEventId = Annotated[
 
 def event_stream(request: Request, frames: AsyncGenerator[bytes]) -> Response:
     """A live stream that ends with its credentials; refused before it begins if too many are open."""
-    service_of(request).live.refuse_if_full()
+    service_of(request).live.refuse_if_full(_user(request))
     return StreamingResponse(_while_valid(request, frames), media_type=SSE, headers=_HEADERS)
 
 
 async def _while_valid(request: Request, frames: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
     looked = time.monotonic()
-    async with aclosing(frames):
-        async for one in frames:
-            if time.monotonic() - looked >= RECHECK_SEC:
-                looked = time.monotonic()
-                if not await still_valid(request):
-                    return
-            yield one
+    with service_of(request).live.counted(_user(request)):
+        async with aclosing(frames):
+            async for one in frames:
+                if time.monotonic() - looked >= RECHECK_SEC:
+                    looked = time.monotonic()
+                    if not await still_valid(request):
+                        return
+                yield one
+
+
+def _user(request: Request) -> str:
+    return str(request.scope.get("codepilot.user", "-"))
 
 
 def streaming(request: Request) -> bool:
