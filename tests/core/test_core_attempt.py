@@ -77,6 +77,8 @@ def test_a_script_that_prints_the_marker_is_told_from_its_own_text() -> None:
         (Seen("timeout", False, None, "working"), "failed_timeout"),
         (Seen("timeout", False, None, "Authenticated with an API key"), "failed_timeout"),
         (Seen("exit", False, 1, "You are not authenticated."), "failed_auth"),
+        (Seen("timeout", False, None, "401 invalid x-api-key · Retrying in 35s"), "failed_auth"),
+        (Seen("timeout", False, None, "API key not valid. Please pass a valid API key."), "failed_auth"),
         (Seen("exit", False, -9, ""), "failed_process"),
         (Seen("blocked", False, None, "please log in"), "failed_permission_blocked"),
     ],

@@ -34,7 +34,8 @@ AUTH = (
     r"\b(?:not|un|never)[ -]?authenticated\b",
     r"\bnot logged in\b",
     r"\bsession expired\b",
-    r"\binvalid api key\b",
+    r"\binvalid (?:x-)?api[ -]key\b",
+    r"\bapi key not valid\b",
     r"\b401 unauthorized\b",
 )
 QUOTA = (r"\bquota\b", r"\bcredits?\b", r"\brate.?limit", r"\binsufficient balance\b", r"\busage limit\b")

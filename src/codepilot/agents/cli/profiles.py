@@ -56,6 +56,12 @@ SHIPPED: Mapping[str, Profile] = {
                 "press_up": (r"\S No, exit$",),
             },
             keys={"press_1": "1", "press_up": "\x1b[A\r"},
+            env={
+                "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+                "CLAUDE_CODE_MAX_RETRIES": "1",
+                "DISABLE_AUTOUPDATER": "1",
+                "DISABLE_TELEMETRY": "1",
+            },
             files={
                 ".claude.json": '{"hasCompletedOnboarding": true, "customApiKeyResponses": {"approved": ["{key}"]},'
                 ' "projects": {"{directory}": {"hasTrustDialogAccepted": true}}}'
