@@ -283,6 +283,15 @@ def test_a_parameter_that_a_route_does_not_know_is_refused(site: Site, run_id: s
     assert site.client.get("/v1/me", params={"x": "1"}).status_code == 401, "nothing is said without credentials"
 
 
+def test_what_is_not_there_is_404_and_what_does_not_fit_a_run_is_409(site: Site, run_id: str) -> None:
+    headers = site.as_()
+    for path in ("/checkpoints/0/diff", "/checkpoints/0/changes", "/checkpoints/compare?from=0"):
+        assert site.client.get(f"/v1/runs/{run_id}{path}", headers=headers).status_code == 404, path
+    for verb, body in (("checkpoint", None), ("message", {"text": "x"}), ("rollback", None)):
+        answer = site.client.post(f"/v1/runs/{run_id}/{verb}", json=body, headers=headers)
+        assert answer.status_code == 409, (verb, answer.text)
+
+
 def test_bodies_are_built_with_their_routes() -> None:
     """Pydantic warns on standard error of a field that is built when its first request arrives."""
     fields = [

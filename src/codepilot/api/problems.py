@@ -12,6 +12,7 @@ from pydantic import Field
 from starlette.exceptions import HTTPException
 
 from codepilot.api.requests import request_id_of, wants_page
+from codepilot.core.checkpoint import NoSession, NoSuchCheckpoint
 from codepilot.core.contract import Contract
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.engine.audit import NoSuchRequest
@@ -83,9 +84,9 @@ def too_many(message: str, seconds: float, status: int = 429) -> Refused:
 def status_of(error: CodePilotError) -> int:
     if isinstance(error, Refused):
         return error.status
-    if isinstance(error, (NoSuchRun, NoSuchRequest)):
+    if isinstance(error, (NoSuchRun, NoSuchRequest, NoSuchCheckpoint)):
         return 404
-    if isinstance(error, SeveralRuns):
+    if isinstance(error, (SeveralRuns, NoSession)):
         return 409
     return _STATUS.get(error.kind, 409)
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 from codepilot.core.artifacts import ArtifactRef
 from codepilot.core.contract import Contract, JsonObject
-from codepilot.core.failures import Failure
+from codepilot.core.failures import CodePilotError, Failure
 from codepilot.core.interactive import (
     SEVERITIES,
     ExecutionMode,
@@ -62,6 +62,14 @@ _SUGGESTIONS = {
     "lock": "Wait until the other run has released the contract, or leave this file alone.",
     FLAGGED: "Leave the file without the executable bit unless it must be run.",
 }
+
+
+class NoSuchCheckpoint(CodePilotError):
+    """A run has no checkpoint of that name."""
+
+
+class NoSession(CodePilotError):
+    """A run has no interactive agent that could take a request."""
 
 
 class CheckpointViolation(Contract):

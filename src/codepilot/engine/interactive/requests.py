@@ -12,6 +12,8 @@ from codepilot.core.checkpoint import (
     CheckpointFailed,
     CheckpointRecorded,
     MessageSent,
+    NoSession,
+    NoSuchCheckpoint,
     RolledBack,
     SessionRequested,
     ViolationAcknowledged,
@@ -84,7 +86,7 @@ def named(runtime: Runtime, run_id: str, checkpoint: str) -> CheckpointRecorded:
     if len(exact) == 1:
         return exact[0]
     what = "several checkpoints" if exact else "no checkpoint"
-    raise CodePilotError(
+    raise (CodePilotError if exact else NoSuchCheckpoint)(
         FailureKind.INVALID_SPEC,
         f"{checkpoint!r} names {what} of {run_id}.",
         next_action=f"See `codepilot checkpoints {run_id}`.",
@@ -174,13 +176,13 @@ def _inside(path: str) -> str:
 
 def _require_session(run: Run) -> None:
     if run.terminal:
-        raise CodePilotError(
+        raise NoSession(
             FailureKind.INVALID_SPEC,
             f"{run.run_id} is {run.state}: no agent works on it any more.",
             next_action=f"See `codepilot checkpoints {run.run_id}`, or begin again with `codepilot fork`.",
         )
     if run.task.execution_mode != "interactive":
-        raise CodePilotError(
+        raise NoSession(
             FailureKind.INVALID_SPEC,
             f"{run.run_id} works in deterministic mode, in which an agent takes no messages and has no checkpoints.",
             next_action=f"Pause it, then `codepilot resume {run.run_id} --execution-mode interactive`.",
