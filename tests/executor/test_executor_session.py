@@ -176,6 +176,15 @@ def test_a_home_is_private_and_stays(ready: Executor, request_for: Callable[...,
     assert output(sh(ready, "ls -A ~", home=True)) == ""
 
 
+def test_a_secret_file_is_gone_with_its_process(ready: Executor) -> None:
+    login = (HomeFile(path=".agent/login", content=b"token\n", secret=True),)
+    assert output(sh(ready, "cat ~/.agent/login; echo kept > ~/.agent/own", home_files=login)) == "token\n"
+    deadline = time.monotonic() + 20
+    while (left := output(sh(ready, "ls -A ~/.agent", home=True))) != "own\n" and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert left == "own\n"
+
+
 def test_files_are_not_laid_through_links_that_code_inside_made(ready: Executor, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()

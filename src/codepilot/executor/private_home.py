@@ -34,6 +34,27 @@ def prepare(home: Path, files: Iterable[HomeFile]) -> Path:
     return home
 
 
+def remove_secrets(home: Path, files: Iterable[HomeFile]) -> None:
+    """Remove the secret ones of the files that were laid. Links that lie there by now are not followed."""
+    for file in files:
+        if file.secret:
+            with contextlib.suppress(OSError):
+                _remove(home, file.path)
+
+
+def _remove(home: Path, path: str) -> None:
+    *parents, name = path.split("/")
+    directory = os.open(home, _DIRECTORY)
+    try:
+        for parent in parents:
+            deeper = os.open(parent, _DIRECTORY, dir_fd=directory)
+            os.close(directory)
+            directory = deeper
+        os.unlink(name, dir_fd=directory)
+    finally:
+        os.close(directory)
+
+
 def _lay(root: int, file: HomeFile) -> None:
     *parents, name = file.path.split("/")
     directory = os.dup(root)

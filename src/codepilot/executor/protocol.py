@@ -211,6 +211,8 @@ class HomeFile(Contract):
     """Relative to HOME, and below it."""
     content: bytes
     mode: int = Field(default=0o600, ge=0, le=0o777)
+    secret: bool = False
+    """Remove it when the process ends."""
 
 
 class StartProcess(Request):

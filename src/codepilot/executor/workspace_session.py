@@ -17,7 +17,7 @@ from codepilot.core.contract import JsonObject
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor.idempotency import IdempotencyCache
 from codepilot.executor.network import Network
-from codepilot.executor.private_home import prepare
+from codepilot.executor.private_home import prepare, remove_secrets
 from codepilot.executor.protocol import CreateWorkspace, EndpointInfo, SessionInfo, StartProcess, WorkspaceInfo
 from codepilot.sandbox import (
     Answer,
@@ -148,6 +148,7 @@ class WorkspaceSession:
             terminal=request.tty,
         )
         opened = ExitStack()
+        opened.callback(remove_secrets, self._home, request.home_files)
         try:
             proxy = opened.enter_context(self.network.for_command(self.request.hosts, request.hosts))
             return self._sandbox.start(request.argv, replace(spec, proxy=proxy), limits, opened.close)

@@ -115,7 +115,7 @@ def shared_login(environ: Mapping[str, str], path: str, agent: str) -> HomeFile:
             f'Log in with {agent} itself, or set [agents.{agent}] credentials = "gateway".',
             agent=agent,
         )
-    return HomeFile(path=path, content=content, mode=0o600)
+    return HomeFile(path=path, content=content, mode=0o600, secret=True)
 
 
 def model_environment(start: AgentStart) -> dict[str, str]:
