@@ -18,7 +18,7 @@ suite:
 	@scripts/setup
 	@$(PYTHONS)/python -m compileall -q src  # what runs in sandboxes cannot leave its compiled files for the next one
 	$(PYTHONS)/python -m pytest --collect-only -qq >/dev/null  # compiles the tests once, not once in each worker
-	$(PYTHONS)/python -m pytest -n 5 --dist worksteal
+	$(PYTHONS)/python -m pytest -n 4 --dist worksteal
 
 lint:
 	@scripts/setup

@@ -171,11 +171,14 @@ def test_edits_while_a_batch_runs_are_kept_and_count(project: BatchProject) -> N
     del edited["tasks"][2]
     project.path.write_text("{ half of it")
     (project.work / "stop").write_text("")
-    time.sleep(1.5)
+    noticed = ""
+    while "The batch waits" not in noticed:
+        line = batch.stderr.readline()
+        assert line, noticed
+        noticed += line
     project.path.write_text(json.dumps(edited, indent=4))
     assert batch.wait(60) == 0
-    said = batch.stderr.read()
-    assert "is no tasks file" in said and said.index("The batch waits") < said.index("The batch goes on.")
+    assert "is no tasks file" in noticed and "The batch goes on." in batch.stderr.read()
     document = json.loads(project.path.read_text())
     assert document["mine"] == [1] and document["tasks"][0]["note"] == "a person was here"
     assert [(task["task_id"], task["status"]) for task in document["tasks"]] == [("a", "completed"), ("b", "completed")]

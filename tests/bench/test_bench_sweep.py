@@ -35,6 +35,7 @@ def _bench(out: Path, data: Path, *more: str, kind: str = "humanevalfix") -> dic
     return document
 
 
+@pytest.mark.variants
 def test_a_set_goes_through_the_engine_and_is_reported(tmp_path: Path) -> None:
     data, out = write_tasks(tmp_path / "data", TWICE), tmp_path / "out"
     document = _bench(out, data, "--seconds", "6")

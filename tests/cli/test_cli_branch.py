@@ -47,6 +47,7 @@ def test_a_confirmed_change_is_committed_to_the_branch_and_reported(codepilot: C
     assert (refused.code, "another name" in refused.err) == (2, True)
 
 
+@pytest.mark.variants
 def test_a_plausible_one_is_not_and_the_output_says_how(codepilot: Command, repo: Repo) -> None:
     checkout = repo({"shop.py": SHOP, "test_shop.py": WEAK})
     ended = codepilot("fix", str(checkout), "--branch", "mend", "--json")

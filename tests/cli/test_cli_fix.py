@@ -98,6 +98,7 @@ def _refuses_a_file_that_changed_since(codepilot: Command, file: Path) -> None:
     file.write_text(before, encoding="utf-8")
 
 
+@pytest.mark.variants
 def test_a_dirty_detached_repository_inside_another_one_without_an_author(codepilot: Command, repo: Repo) -> None:
     outer = repo({"a.txt": "x"}, name="outer")
     checkout = repo({"shop.py": SHOP, "notes.txt": "old"}, name="outer/inner")
@@ -109,6 +110,7 @@ def test_a_dirty_detached_repository_inside_another_one_without_an_author(codepi
     assert codepilot("verify", "last").code == 0
 
 
+@pytest.mark.variants
 def test_odd_paths_encodings_and_line_ends_survive(codepilot: Command, repo: Repo) -> None:
     checkout = repo({"test_shop.py": SHOP_TESTS}, name="my söurces 2")
     (checkout / "shop.py").write_bytes(("# caf\xe9\n" + SHOP).encode("latin-1").replace(b"\n", b"\r\n"))
@@ -124,6 +126,7 @@ def test_odd_paths_encodings_and_line_ends_survive(codepilot: Command, repo: Rep
     assert (checkout / "shop.py").read_bytes() == before.replace(b"amount > limit", b"amount >= limit")
 
 
+@pytest.mark.variants
 def test_a_url_is_cloned_and_a_ref_means_that_commit_only(codepilot: Command, shop: Path) -> None:
     (shop / "shop.py").write_text("raise SystemExit\n", encoding="utf-8")
     git(shop, "commit", "-q", "-a", "-m", "break it")
@@ -187,6 +190,7 @@ def test_what_is_kept_of_a_run_has_no_secret_that_was_typed(codepilot: Command, 
         assert codepilot("verify", ended.json["bundle"]).code == 0
 
 
+@pytest.mark.variants
 def test_where_namespaces_are_missing_landlock_confines_the_same_repair(codepilot: Command, shop: Path) -> None:
     ended = codepilot("fix", str(shop), "--json", CODEPILOT_SANDBOX_LEVEL="landlock")
     assert ended.code == 0, ended.out + ended.err
@@ -195,6 +199,7 @@ def test_where_namespaces_are_missing_landlock_confines_the_same_repair(codepilo
     assert codepilot("verify", str(bundle), CODEPILOT_SANDBOX_LEVEL="landlock").code == 0
 
 
+@pytest.mark.variants
 def test_without_a_sandbox_only_on_demand_and_the_bundle_says_so(codepilot: Command, shop: Path) -> None:
     ended = codepilot("fix", str(shop), "--unsafe-no-sandbox", "--json")
     assert ended.code == 0, ended.out + ended.err

@@ -34,6 +34,7 @@ def mender(request: Request) -> Answer:
     return result(rationale="include the limit", confidence=0.9) if acted else Call("python", {"code": PATCH})
 
 
+@pytest.mark.variants
 def test_a_thinking_agent_asks_as_the_reader_says_and_its_use_is_counted(
     codepilot: Command, shop: Path, tmp_path: Path
 ) -> None:
@@ -128,6 +129,7 @@ def test_a_model_for_an_agent_that_asks_none_is_a_mistake(codepilot: Command, sh
     assert "uses no model" in ended.out + ended.err
 
 
+@pytest.mark.variants
 def test_a_task_can_be_queued_for_workers_that_have_the_key(codepilot: Command, shop: Path) -> None:
     queued = codepilot("submit", str(shop), "--agent", "codeact", "--model", "anthropic:claude-sonnet-4-6", "--json")
     assert queued.code == 0, queued.out + queued.err

@@ -34,6 +34,7 @@ def reported(codepilot: Command) -> Command:
     return codepilot
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("encoding", "commands"),
     [
@@ -61,6 +62,7 @@ def test_json_is_utf8_everywhere(reported: Command) -> None:
     assert GOAL in json.loads(refused.stdout.decode())["failure"]["message"]
 
 
+@pytest.mark.variants
 def test_a_repair_is_shown_to_its_end_on_a_terminal_that_has_ascii_alone(codepilot: Command, shop: Path) -> None:
     ended = run(codepilot, "fix", str(shop), PYTHONIOENCODING="ascii")
     assert ended.returncode == 0, ended.stdout + ended.stderr

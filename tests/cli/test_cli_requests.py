@@ -29,6 +29,7 @@ def load(codepilot: Command, run_id: str) -> Run:
 # pause and resume -----------------------------------------------------------------------------------
 
 
+@pytest.mark.variants
 def test_a_queued_run_pauses_at_once_and_the_first_resume_goes_on(codepilot: Command, shop: Path) -> None:
     run_id = codepilot("submit", str(shop)).out.strip()
     paused = codepilot("pause", run_id)
@@ -55,6 +56,7 @@ def test_what_became_of_a_request_is_reported_as_json_too(codepilot: Command, sh
     assert (refused.code, refused.json["failure"]["kind"]) == (2, "invalid_spec")
 
 
+@pytest.mark.variants
 def test_a_run_whose_process_was_killed_pauses_where_it_stood(codepilot: Command, shop: Path) -> None:
     process, run_id = started(codepilot, EventType.SEARCH_PROGRESSED, "fix", str(shop))
     process.kill()
@@ -150,6 +152,7 @@ def test_a_run_that_there_is_not_is_refused_kindly(codepilot: Command, command: 
 # fork -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.variants
 def test_a_fork_begins_where_it_is_asked_and_is_gone_on_with(codepilot: Command, finished: str) -> None:
     first = finished
     with codepilot.runtime() as runtime:

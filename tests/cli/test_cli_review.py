@@ -22,6 +22,7 @@ def two_hunks(codepilot: Command, shop: Path) -> str:
     return str(ended.json["run_id"])
 
 
+@pytest.mark.variants
 def test_by_options_what_remains_is_judged_and_can_be_applied(codepilot: Command, shop: Path, two_hunks: str) -> None:
     listed = codepilot("review", two_hunks, "--json")
     assert listed.code == 0

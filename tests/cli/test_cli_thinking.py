@@ -88,6 +88,7 @@ def test_a_change_is_made_reported_counted_and_verified_and_the_key_is_nowhere(c
     assert KEY not in ended.out + ended.err
 
 
+@pytest.mark.variants
 def test_a_key_that_is_refused_waits_for_a_person_and_goes_on_with_the_right_one(
     codepilot: Command, shop: Path
 ) -> None:
@@ -173,6 +174,7 @@ def normalised(events: Sequence[Event], run: Run) -> list[str]:
     return lines
 
 
+@pytest.mark.variants
 def test_a_run_is_replayed_by_its_id_and_goes_on_at_the_right_turn_when_it_was_killed(
     codepilot: Command, shop: Path
 ) -> None:

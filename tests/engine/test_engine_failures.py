@@ -46,6 +46,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.variants
 def test_what_goes_wrong_within_an_action_is_shown_to_the_agent_who_mends_it(runtime: Runtime, checkout: Path) -> None:
     actions = [code(action) for action, _ in MISTAKES.values()]
     model = until(MAP, PLAN, *actions, RIGHT, DONE)
@@ -134,6 +135,7 @@ PACED_TESTS = "import time, unittest\nfrom pace import PACE\nclass PacedTest(uni
 )
 
 
+@pytest.mark.variants
 def test_a_suite_that_a_change_brings_over_its_time_is_narrowed_from_there_on(runtime: Runtime, checkout: Path) -> None:
     """It took most of its time before: the change broke no test, there is only no time for all of them any more."""
     (checkout / "pace.py").write_text("PACE = 0.2\n", encoding="utf-8")
@@ -155,6 +157,7 @@ def test_a_suite_that_a_change_brings_over_its_time_is_narrowed_from_there_on(ru
     assert (run.test_result.suite, run.proof.suite) == ("partial", "partial")
 
 
+@pytest.mark.variants
 def test_a_change_that_lets_another_test_hang_is_red_and_reflected_on(runtime: Runtime, checkout: Path) -> None:
     hangs = replaced("    return 2 *", "    while True: pass\n    return 2 *")
     model = until(MAP, PLAN, RIGHT, hangs, DONE, THOUGHT)
@@ -184,6 +187,7 @@ def test_a_tool_of_the_map_that_is_missing_has_the_repository_mapped_again(runti
     assert [node["id"] for node in kept["plan"]["nodes"]] == [node.id for node in run.plan.nodes]
 
 
+@pytest.mark.variants
 def test_a_conversation_that_grows_too_long_goes_on_without_its_oldest_turns(runtime: Runtime, checkout: Path) -> None:
     talk = ["hm " * 4000 + "\n" + code(f"print('{number}' * 7900)") for number in range(8)]
     model = until(MAP, PLAN, *talk, RIGHT, DONE, APPROVE, context_tokens=20_000)

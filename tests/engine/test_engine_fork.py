@@ -42,6 +42,7 @@ def go_on(runtime: Runtime, run_id: str, replies: list[str]) -> Run:
     return ended
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("kind", "which", "replies"),
     [

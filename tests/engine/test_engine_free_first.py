@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from engine_kit import APPROVE, DONE, MAP, PLAN, TESTS, code, drive, states, until
 
 from codepilot.core.events import EventType, State
@@ -34,6 +35,7 @@ def test_a_repair_that_needs_no_model_costs_nothing(runtime: Runtime, checkout: 
     assert "model-free" in run.review.notes
 
 
+@pytest.mark.variants
 def test_what_the_free_engine_cannot_do_is_paid_for(runtime: Runtime, checkout: Path) -> None:
     """An algorithm that is missing altogether: the tests compare digests, so that no expression can be guessed."""
     rest = "\n\ndef perimeter(width, height):\n    return 2 * (width + height)\n"

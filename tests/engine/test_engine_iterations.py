@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 
+import pytest
 from engine_kit import DONE, MAP, PLAN, RIGHT, drive, replaced, result, until
 
 from codepilot.core.events import Usage
@@ -21,6 +22,7 @@ def show(runtime: Runtime, *arguments: str) -> str:
     return out
 
 
+@pytest.mark.variants
 def test_show_tells_each_iteration(runtime: Runtime, checkout: Path) -> None:
     wrong = replaced("width + height", "width - height")
     thought = result(root_cause="it subtracts", fix_hypothesis="multiply")

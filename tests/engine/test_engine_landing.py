@@ -97,6 +97,7 @@ def test_changes_of_the_same_base_land_in_one_go_and_again_changes_nothing(runti
     assert git(shapes, "rev-parse", "fixes") == second.commit
 
 
+@pytest.mark.variants
 def test_two_that_conflict_are_both_named(runtime: Runtime, shapes: Path) -> None:
     other = (AREA[0], AREA[1].replace("width * height", "height * width"))
     runs = [fixed(runtime, shapes, AREA, AREA_TEST), fixed(runtime, shapes, other, AREA_TEST)]
@@ -139,6 +140,7 @@ def test_a_branch_that_is_checked_out_is_refused_before_anything_is_judged(runti
     assert not isinstance(runtime.store.load(run.run_id).landing, LandingQueued)
 
 
+@pytest.mark.variants
 def test_who_was_killed_after_the_commit_finds_it_landed(
     runtime: Runtime, shapes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

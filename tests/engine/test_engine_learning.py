@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from engine_kit import (
     APPROVE,
     DONE,
@@ -36,6 +37,7 @@ def failures(runtime: Runtime) -> list[FailureMemory]:
     return [row.memory for row in runtime.store.memories("failure") if isinstance(row.memory, FailureMemory)]
 
 
+@pytest.mark.variants
 def test_a_failure_is_recorded_when_it_is_reflected_on_and_gets_its_solution_when_it_is_mended(
     runtime: Runtime, checkout: Path
 ) -> None:
@@ -61,6 +63,7 @@ def _first(events: list[Event], kind: type[object]) -> Event:
     return next(event for event in events if isinstance(event.data, kind))
 
 
+@pytest.mark.variants
 def test_a_failure_that_was_never_mended_has_no_solution_and_is_not_shown(runtime: Runtime, checkout: Path) -> None:
     run, _ = drive(runtime, checkout, until(MAP, PLAN, WRONG, DONE, THINK))
     assert run.state is State.FAILED
@@ -138,6 +141,7 @@ def test_a_forgotten_memory_of_a_run_is_emptied(runtime: Runtime, checkout: Path
     assert runtime.store.memories("failure") == []
 
 
+@pytest.mark.variants
 def test_a_memory_is_found_among_many_newer_ones_by_its_words(runtime: Runtime, checkout: Path) -> None:
     drive(runtime, checkout, until(MAP, PLAN, RIGHT, DONE, APPROVE), prompt="Rhomboid areas are wrong")
     for _ in range(2):

@@ -221,6 +221,7 @@ def test_a_reflector_is_shown_similar_failures_and_says_which(first: First, late
     )
 
 
+@pytest.mark.variants
 def test_a_conversation_that_goes_on_reads_as_it_did_whatever_others_have_recorded_since(
     runtime: Runtime, checkout: Path
 ) -> None:
@@ -252,6 +253,7 @@ def test_a_conversation_that_goes_on_reads_as_it_did_whatever_others_have_record
         assert len(recalled(runtime.store.events(run.run_id))) == known
 
 
+@pytest.mark.variants
 def test_a_replay_is_shown_what_the_recording_was(runtime: Runtime, checkout: Path) -> None:
     recordings = [drive(runtime, checkout, until(MAP, PLAN))]
     drive(runtime, checkout, until(*WELL))
@@ -303,6 +305,7 @@ def degraded(events: list[Event]) -> list[DependencyDegraded]:
     return [event.data for event in events if isinstance(event.data, DependencyDegraded)]
 
 
+@pytest.mark.variants
 def test_a_run_goes_on_without_a_memory_that_is_gone(either: tuple[Runtime, str], checkout: Path) -> None:
     runtime, place = either
     sql(place, "ALTER TABLE memories RENAME TO lost")
@@ -318,6 +321,7 @@ def test_a_run_goes_on_without_a_memory_that_is_gone(either: tuple[Runtime, str]
     assert runtime.store.check_all() == {}
 
 
+@pytest.mark.variants
 def test_a_memory_that_somebody_has_locked_is_waited_for_for_seconds_only(
     tmp_path: Path, checkout: Path, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,6 +33,7 @@ ONCE = (
 )
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("breaks", "where"),
     [

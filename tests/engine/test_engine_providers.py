@@ -98,6 +98,7 @@ def of(events: Sequence[Event], kind: EventType) -> list[Any]:
     return [event.data for event in events if event.type is kind]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("model", [pytest.param(ANTHROPIC, marks=pytest.mark.slow), "compatible"])
 def test_a_model_reads_patches_wrongly_reads_the_error_and_patches_right(place: Place, model: str) -> None:
     script = [MAP, PLAN, LOOK, WRONG, TRY, MEND, TRY, DONE, APPROVE]
@@ -121,6 +122,7 @@ def test_a_model_reads_patches_wrongly_reads_the_error_and_patches_right(place: 
         assert verify_bundle(place.runtime, Path(ended.bundle), Checking()).ok
 
 
+@pytest.mark.variants
 def test_two_red_cycles_lead_to_a_new_plan_and_it_holds(place: Place) -> None:
     other = replaced("width + height", "width // height")
     script = [MAP, PLAN, WRONG, DONE, THOUGHT, other, DONE, THOUGHT, PLAN, RIGHT, DONE, APPROVE]
@@ -133,6 +135,7 @@ def test_two_red_cycles_lead_to_a_new_plan_and_it_holds(place: Place) -> None:
     assert "+    return width // height" in replanned
 
 
+@pytest.mark.variants
 def test_a_change_is_refused_by_the_checks_then_by_the_reviewer_and_improves(place: Place) -> None:
     debug = replaced("return width + height", "print(width)\n    return width * height")
     refusal = result(verdict="REQUEST_CHANGES", reasons=["say which unit"])
@@ -179,6 +182,7 @@ def test_a_spent_budget_stops_before_the_next_call_and_is_granted_once_more(
     assert "iterations" not in budget or again.spent.iterations == 2
 
 
+@pytest.mark.variants
 def test_a_model_that_thinks_for_too_long_is_hung_up_on(place: Place) -> None:
     with ModelServer([TextReply(MAP, pause_sec=90.0)]) as server:
         ended, events = place.drive(server, budget={"step_wall_sec": 6.0})
@@ -192,6 +196,7 @@ def test_a_model_that_thinks_for_too_long_is_hung_up_on(place: Place) -> None:
     assert (again.state, again.grants) == (State.MAP_REPO, 2)
 
 
+@pytest.mark.variants
 def test_a_patch_that_is_too_long_goes_back_and_a_command_that_is_too_slow_is_reported(place: Place) -> None:
     padded = "return width * height\n" + "\n\n\ndef more(): return 1\n" * 9
     long = replaced("return width + height", padded)
@@ -237,6 +242,7 @@ def test_a_refusal_ends_the_run_with_what_the_model_wrote(place: Place) -> None:
     assert "I will not do that" in ended.failure.message
 
 
+@pytest.mark.variants
 def test_a_provider_for_whom_every_request_is_too_long_ends_the_run_and_a_resumed_one_begins_anew(place: Place) -> None:
     output = "prompt is too long: 250000 tokens > 200000 maximum"
     long = HttpError(400, {"type": "error", "error": {"type": "invalid_request_error", "message": output}})

@@ -128,6 +128,7 @@ def test_a_method_is_repaired_without_one_and_the_reason_is_reported(runtime: Ru
     assert report["regression_test"]["reason"] == test.reason
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
@@ -165,6 +166,7 @@ def left_out(run: Run, why: str) -> None:
     assert (run.verdict, run.spent.iterations) == ("confirmed", 1)
 
 
+@pytest.mark.variants
 def test_a_test_in_a_place_that_may_not_change_is_left_out(
     runtime: Runtime, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +201,7 @@ class Planning(RepairAgent):
         return super().perform(role, context)
 
 
+@pytest.mark.variants
 def test_a_plan_that_forbids_the_tests_keeps_the_repair_from_bringing_one(runtime: Runtime, checkout: Path) -> None:
     run, _ = repaired(runtime, checkout, Planning())
     left_out(run, "test_shapes.py is no file that tests may be added to")
@@ -222,6 +225,7 @@ def test_a_repair_that_turns_out_to_be_a_guess_gets_no_test(runtime: Runtime, ch
     assert "regression_test_tells_them_apart" not in {check.name for check in run.proof.checks}
 
 
+@pytest.mark.variants
 def test_a_worker_that_dies_anywhere_neither_loses_nor_doubles_it(
     runtime: Runtime, checkout: Path, tmp_path: Path
 ) -> None:
@@ -244,6 +248,7 @@ def test_a_worker_that_dies_anywhere_neither_loses_nor_doubles_it(
     assert diff(ended).count("+    return width * height") == 1
 
 
+@pytest.mark.variants
 def test_a_doctest_gets_no_test_and_is_named_as_the_reason(
     tmp_path: Path, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,6 +81,7 @@ def test_an_interactive_run_goes_the_same_way_through_a_service(
     assert [one.acknowledged for one in work.found(ViolationAcknowledged)] == [True]
 
 
+@pytest.mark.variants
 def test_a_service_that_is_weaker_than_demanded_is_refused(service: Service, runtime: Runtime, checkout: Path) -> None:
     demand = Policy(least_level="bubblewrap")
     run, _ = drive(runtime, checkout, ScriptedModel([MAP, PLAN, RIGHT, DONE, APPROVE]), demand)
@@ -96,6 +97,7 @@ def test_a_service_that_is_away_says_so(runtime: Runtime, checkout: Path, monkey
     assert (run.state, run.failure and run.failure.kind) == (State.FAILED, FailureKind.EXECUTOR_LOST)
 
 
+@pytest.mark.variants
 def test_a_run_goes_on_where_its_workspace_is(
     service: Service, runtime: Runtime, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -221,6 +221,7 @@ def normalised(events: Sequence[Event], run: Run, home: Path) -> list[str]:
     return lines
 
 
+@pytest.mark.variants
 def test_a_recorded_run_replays_to_the_same_events_in_another_home(
     runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -183,6 +183,7 @@ def start_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S
         process.stdout.close()
 
 
+@pytest.mark.variants
 def test_an_executor_killed_in_mid_step_is_gone_on_with_when_it_is_back(
     runtime: Runtime, checkout: Path, start_service: Service
 ) -> None:
@@ -288,6 +289,7 @@ def test_a_store_that_goes_away_stops_the_worker_and_loses_nothing(
     assert len(turns) == 4, "every turn once"
 
 
+@pytest.mark.variants
 def test_artifacts_that_go_away_for_a_while_cost_a_snapshot_and_the_run_says_so(
     team: Runtime, checkout: Path, s3: S3Server
 ) -> None:

@@ -138,6 +138,7 @@ def shown(found: DistinguishingInputs) -> list[str]:
     return [ast.unparse(value) for one in found.examples for value in (*one.arguments, *filter(None, [one.result]))]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", CASES)
 def test_what_depends_on_the_place_or_the_moment_is_no_example(things: Bench, name: str) -> None:
     found = find_distinguishing_inputs(request(things, name))

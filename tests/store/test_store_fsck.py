@@ -160,11 +160,10 @@ WHO_HAS_IT = ("status", "fence", "worker", "claimed_at")
 """What becomes of a step that somebody had: nobody has it any more."""
 
 
-RARER = [fresh, given_back, reopened, ended]
+RARER = [fresh, given_back, reopened, ended, forked]
 PLACES = [
     ("postgres", running),
     ("sqlite", running),
-    ("sqlite", forked),
     *(pytest.param("sqlite", made, marks=pytest.mark.slow) for made in RARER),
 ]
 

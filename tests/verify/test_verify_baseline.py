@@ -22,6 +22,7 @@ class TestCube:
 CUBE = "\n\ndef cube(a):\n    return a * a * a\n"
 
 
+@pytest.mark.variants
 def test_a_short_name_is_enough_where_it_is_unique(make_lab: LabMaker) -> None:
     more = TESTS + "\n\nclass TestMore:\n    def test_add(self):\n        assert add(1, 2) == 3\n"
     lab = make_lab({**BASE, "tests/test_more.py": more, NEW: UNWRITTEN})

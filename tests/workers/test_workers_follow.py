@@ -78,6 +78,7 @@ def test_runs_that_are_begun_here_are_worked_on_here(team: Deployment, tmp_path:
             assert received == events[begun.run.last_seq :]
 
 
+@pytest.mark.variants
 def test_a_run_that_is_at_work_is_followed_by_who_resumes_it(team: Deployment, shop: Path) -> None:
     run_id = team.submit(shop, "one")
     with team.held(run_id, team.elsewhere) as let_go, team.runtime("one") as runtime:

@@ -112,6 +112,7 @@ def test_the_important_come_first_then_the_oldest(alone: Deployment, tmp_path: P
     assert sorted(submitted, key=lambda run_id: began[run_id]) == wanted
 
 
+@pytest.mark.variants
 def test_the_urgent_do_not_wait_for_the_rest_of_another_run(alone: Deployment, tmp_path: Path) -> None:
     """All hands are busy: a less urgent run is left after the step at hand, and gone on with afterwards."""
     slow = "import time, unittest\n\nclass Slow(unittest.TestCase):\n    def test_it(self):\n        time.sleep(5)\n"
@@ -147,6 +148,7 @@ def test_a_run_that_cannot_be_read_is_named_and_keeps_nobody_from_the_others(alo
         assert runtime.store.steps(spoilt)[0].status is StepStatus.PENDING
 
 
+@pytest.mark.variants
 def test_no_more_are_at_work_than_may_be_though_not_all_were_reported(
     team: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,6 +226,7 @@ def test_requests_are_noticed_at_once_and_leave_nothing_behind(alone: Deployment
     assert left_in(alone.root / "one") == []
 
 
+@pytest.mark.variants
 def test_the_wall_clock_goes_on_where_a_dead_worker_left_it(alone: Deployment, tmp_path: Path) -> None:
     run_id = alone.submit(make_repo(tmp_path / "slow", ENDLESS), budget={"wall_sec": 8.0})
     with alone.runtime() as runtime:

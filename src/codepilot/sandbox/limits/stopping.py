@@ -17,6 +17,7 @@ from codepilot.sandbox.limits.cgroup_paths import write
 from codepilot.sandbox.limits.freezer import FreezeMethod
 
 _LEAST_PAUSE, _MOST_PAUSE = 0.0002, 0.01
+_ASK_AGAIN_SEC = 0.2
 _CALM_ROUNDS = 3
 """How often the processes must be the same and all stopped: one may have forked while they were listed."""
 _BURST = 50
@@ -54,13 +55,17 @@ class ByGroup:
 
     def finish(self, deadline: float) -> int | None:
         file, wanted = self._answer
-        pause = _LEAST_PAUSE
+        pause, ask_again = _LEAST_PAUSE, time.monotonic() + _ASK_AGAIN_SEC
         while True:
             with open(f"{self._directory}/{file}", encoding="ascii") as answer:
                 if wanted in answer.read().splitlines():
                     return len(self._processes())
-            if time.monotonic() >= deadline:
+            now = time.monotonic()
+            if now >= deadline:
                 return None
+            if now >= ask_again:  # a task of the version 1 freezer can miss the first request
+                self.begin()
+                ask_again = now + _ASK_AGAIN_SEC
             time.sleep(pause)
             pause = min(2 * pause, _MOST_PAUSE)
 
