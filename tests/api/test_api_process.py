@@ -12,11 +12,13 @@ from io import BytesIO
 from pathlib import Path
 
 import httpx2
+import pytest
 from api_kit import make_checkout
 
 from ready import Started
 
 
+@pytest.mark.variants
 def test_a_task_is_watched_from_submission_to_bundle(tmp_path: Path) -> None:
     checkout = make_checkout(tmp_path / "shapes")
     environ = {

@@ -151,6 +151,7 @@ def test_two_interrupts_end_the_attempts_and_their_tasks_stay_as_they_were(proje
     interrupt_twice(project, number)
 
 
+@pytest.mark.variants
 def test_two_interrupts_end_a_proof_too(project: BatchProject) -> None:
     number = f"{os.getpid()}8"
     (project.work / "test_it.py").write_text("def test_it():\n    assert True\n")

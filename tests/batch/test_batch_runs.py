@@ -173,6 +173,7 @@ def test_a_task_that_is_set_to_pending_has_all_its_retries_again_and_waiting_tak
     assert {name: task["attempts"] for name, task in project.tasks().items()} == {"again": 6, "quota": 3}
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("commands", "code"),
     [

@@ -134,6 +134,7 @@ def test_graphs_are_rewired_so_that_a_repair_for_the_tested_ones_alone_is_wrong(
     assert [one.correct for one in found] == [True, False]
 
 
+@pytest.mark.variants
 def test_slower_is_not_wrong(tmp_path: Path) -> None:
     right = "def total(n):\n    return n * (n + 1) // 2\n"
     slow = "def total(n):\n    found = 0\n    for i in range(n + 1):\n        found += i\n    return found\n"

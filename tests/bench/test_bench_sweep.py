@@ -75,6 +75,7 @@ def test_a_sweep_in_parallel_then_more_of_the_set_stopped_and_gone_on_with(tmp_p
     assert [one.bug for one in Results(out).read()] == ["Python/1"]
 
 
+@pytest.mark.variants
 def test_quixbugs_by_the_search_alone(tmp_path: Path) -> None:
     right = "def inc(n):\n    if n > 3:\n        return n + 1\n    return n\n"
     data = write_quixbugs(

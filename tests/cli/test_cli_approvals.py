@@ -115,6 +115,7 @@ def test_always_is_asked_once(codepilot: Command, shop: Path, outside: Outside) 
     assert terminal.text.count("Approval required") == 1
 
 
+@pytest.mark.variants
 def test_headless_it_blocks_at_once_and_goes_on_with_the_answer_of_another_command(
     codepilot: Command, shop: Path, outside: Outside
 ) -> None:

@@ -64,6 +64,7 @@ def test_every_artifact_is_reported_with_its_step_and_its_file(codepilot: Comman
     assert codepilot("artifacts", run_id).out.count("\n") == 2
 
 
+@pytest.mark.variants
 def test_a_link_to_a_bucket_is_good_without_a_key(
     codepilot: Command, shop: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

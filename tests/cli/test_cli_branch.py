@@ -77,6 +77,7 @@ def test_a_branch_that_cannot_be_is_refused_at_once(codepilot: Command, repo: Re
         assert runtime.store.load(queued.out.strip()).task.branch == "mend/{run}"
 
 
+@pytest.mark.variants
 def test_what_was_written_is_reported_although_the_branch_is_refused(codepilot: Command, shop: Path) -> None:
     asked = ("fix", str(shop), "--apply", "--branch", "mend", "--json")
     process, run_id = started(codepilot, EventType.WORKSPACE_CREATED, *asked)

@@ -36,6 +36,7 @@ UNKNOWN = {
 }
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("what", UNKNOWN)
 def test_a_run_that_is_not_understood_is_left_alone_and_reported(
     codepilot: Command, two: tuple[str, str], what: str

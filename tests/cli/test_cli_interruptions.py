@@ -103,6 +103,7 @@ def test_a_run_killed_again_and_again_is_resumed_to_the_same_end(codepilot: Comm
     assert survivors(str(codepilot.home)) == []
 
 
+@pytest.mark.variants
 def test_a_run_that_is_quit_and_then_paused_goes_on(codepilot: Command, shop: Path) -> None:
     process = _at_work(codepilot, "fix", str(shop))
     process.send_signal(signal.SIGQUIT)

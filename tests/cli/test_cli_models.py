@@ -71,6 +71,7 @@ def _the_key_is_nowhere(codepilot: Command, ended: Ended) -> None:
     assert not [text for text in (kept, ended.out, ended.err, *written) if KEY in text]
 
 
+@pytest.mark.variants
 def test_the_fallback_replies_where_the_model_is_overloaded(codepilot: Command, shop: Path) -> None:
     """The fallback is a server of one's own, which has no price."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from cli_kit import Command
 
 from receiver import receiver
@@ -13,6 +14,7 @@ PASSES = ("--test", "test_shop.ShopTest.test_bill")
 """A run that asks for this ends soon: there is nothing to mend."""
 
 
+@pytest.mark.variants
 def test_an_end_that_cannot_be_notified_is_reported_and_left_to_the_next_command(
     codepilot: Command, shop: Path, tmp_path: Path
 ) -> None:

@@ -52,6 +52,7 @@ def test_no_encoding_is_a_reason_to_fail(reported: Command, encoding: str, comma
             assert ("Prüfe" if encoding == "latin-1" else "Pr\\xfcfe") in shown and "\\u2192 \\U0001f600" in shown
 
 
+@pytest.mark.variants
 def test_json_is_utf8_everywhere(reported: Command) -> None:
     logs = run(reported, "logs", RUN, "--json", PYTHONIOENCODING="ascii")
     lines = [json.loads(line) for line in logs.stdout.decode().splitlines()]
@@ -108,6 +109,7 @@ def test_a_reader_that_has_read_enough_is_no_failure(reported: Command, asked: t
     process.stderr.close()
 
 
+@pytest.mark.variants
 def test_without_any_output_commands_do_their_work(reported: Command) -> None:
     for closed in (">&-", "2>&-", ">&- 2>&-"):
         shell = ["sh", "-c", f'exec "$@" {closed}', "sh", *reported.argv("show", RUN)]

@@ -92,6 +92,7 @@ def test_a_run_at_work_pauses_at_its_next_safe_point(codepilot: Command, repo: R
     assert (again.code, again.json["failure"]["kind"]) == (1, "cancelled")
 
 
+@pytest.mark.variants
 def test_what_is_asked_next_to_a_worker(codepilot: Command, repo: Repo) -> None:
     """One run is at work, another one waits for it."""
     checkout = str(repo({"test_slow.py": SLOW}))
@@ -125,6 +126,7 @@ def _until(seen: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.variants
 def test_a_paused_run_is_left_alone_even_if_it_would_fail_at_once(codepilot: Command, repo: Repo) -> None:
     run_id = codepilot("submit", str(repo(EMPTY))).out.strip()
     codepilot("pause", run_id)

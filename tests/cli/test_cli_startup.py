@@ -51,6 +51,7 @@ def test_a_command_about_a_run_takes_the_last_one_by_default(codepilot: Command,
     assert codepilot(command).code == 0
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("mistake", ["[sandbox]\nlevle = 1\n", "[budget\n"])
 def test_a_mistake_in_the_configuration_does_not_stop_reading(codepilot: Command, tmp_path: Path, mistake: str) -> None:
     with codepilot.runtime() as runtime:

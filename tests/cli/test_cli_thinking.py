@@ -210,6 +210,7 @@ def _tested(run: Run) -> bool:
     return run.state is State.TEST and run.step_open_since is not None
 
 
+@pytest.mark.variants
 def test_a_screen_shows_the_models_words_its_deeds_and_the_money(codepilot: Command, shop: Path) -> None:
     with ModelServer([MAP, PLAN, LOOK, HttpError(401)]) as server:
         assert codepilot("fix", str(shop), *CODEACT, **server.environ).code == 3

@@ -100,6 +100,7 @@ def test_the_panel_takes_a_message_back() -> None:
     assert "Ctrl+C stops watching." in shown and "340 candidates" in shown
 
 
+@pytest.mark.variants
 def test_fix_and_verify_show_their_progress_on_standard_error(codepilot: Command, finished: str) -> None:
     checked = codepilot("verify", finished)
     assert checked.code == 0 and checked.out.startswith("The bundle holds"), checked.err
@@ -161,6 +162,7 @@ def test_watch_of_an_ended_run_shows_its_steps_and_its_result(codepilot: Command
     assert codepilot("watch", finished, "--json").json["verdict"] == "confirmed"
 
 
+@pytest.mark.variants
 def test_an_interrupted_watch_leaves_the_run_going(codepilot: Command, repo: Repo) -> None:
     process, run_id = started(codepilot, EventType.WORKSPACE_CREATED, "fix", str(repo({"test_slow.py": SLOW})))
     watching = codepilot.start("watch", run_id[:12])

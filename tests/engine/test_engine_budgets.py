@@ -47,6 +47,7 @@ class TwoLives:
         raise AssertionError("the step was to stop at its safe point")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("paused", [True, False])
 def test_the_time_of_a_step_is_one_budget_for_all_its_lives(runtime: Runtime, checkout: Path, paused: bool) -> None:
     run = submit(

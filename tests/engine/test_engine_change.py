@@ -55,6 +55,7 @@ def test_a_command_is_evidence_enough_for_a_change_without_a_test(runtime: Runti
     assert (check.ok, check.evidence) == (True, wanted)
 
 
+@pytest.mark.variants
 def test_a_command_that_needs_what_is_not_in_the_change_refutes_it(runtime: Runtime, checkout: Path) -> None:
     (checkout / ".gitignore").write_text("out/\n")
     run = changed(runtime, checkout, "grep -q yes out/done.txt", edits=(ONLY_CODE, BESIDE))
@@ -62,6 +63,7 @@ def test_a_command_that_needs_what_is_not_in_the_change_refutes_it(runtime: Runt
     assert run.proof is not None and not run.proof.ok and "commands_succeed" in run.proof.reason
 
 
+@pytest.mark.variants
 def test_a_criterion_that_does_not_hold_is_no_change(runtime: Runtime, checkout: Path) -> None:
     run = changed(runtime, checkout, "grep -q 'def cube' shapes.py")
     assert run.state is State.FAILED

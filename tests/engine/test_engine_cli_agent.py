@@ -44,6 +44,7 @@ def test_a_program_fixes_a_bug_and_the_change_is_proved(settings: Mapping[str, s
     assert run.proposal.patch.touched_files == ("shapes.py",)
 
 
+@pytest.mark.variants
 def test_a_refused_path_is_told_to_the_agent_which_then_does_it_elsewhere(
     settings: Mapping[str, str], scripts: Scripts
 ) -> None:

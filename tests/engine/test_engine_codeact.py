@@ -69,6 +69,7 @@ def test_a_nested_git_directory_is_a_violation_and_the_third_ends_the_run(runtim
     assert all("sub/.git" in rule for rule in refused)
 
 
+@pytest.mark.variants
 def test_a_run_whose_agent_dies_mid_turn_goes_on_from_its_last_observation(runtime: Runtime, checkout: Path) -> None:
     class PowerCut(BaseException):
         """The process is gone; nothing may be recorded by it any more."""

@@ -105,6 +105,7 @@ def test_code_that_does_not_load_is_red_and_reflected_on(runtime: Runtime, check
     assert "SyntaxError" in model.requests[4][1].content
 
 
+@pytest.mark.variants
 def test_a_suite_that_takes_too_long_is_narrowed_to_what_can_be_run(runtime: Runtime, checkout: Path) -> None:
     slow = (
         "import time, unittest\nclass SlowTest(unittest.TestCase):\n    def test_it(self):\n        time.sleep(100)\n"
@@ -199,6 +200,7 @@ def test_a_conversation_that_grows_too_long_goes_on_without_its_oldest_turns(run
     assert max(asked) <= 20_000
 
 
+@pytest.mark.variants
 def test_the_same_call_that_fails_in_step_after_step_ends_the_run(runtime: Runtime, checkout: Path) -> None:
     """Not in a row, not within one step: only the run as a whole can see that it leads nowhere."""
     wrong = replaced("width + height", "width - height")
@@ -224,6 +226,7 @@ TWO_BRANCHES = result(
 )
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("learned", [True, False])
 def test_a_call_that_only_fails_halts_its_part_of_the_plan_and_the_rest_is_walked(
     runtime: Runtime, checkout: Path, learned: bool
@@ -263,6 +266,7 @@ def test_a_call_that_only_fails_halts_its_part_of_the_plan_and_the_rest_is_walke
     }
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("changing", [True, False])
 def test_a_command_that_says_no_may_be_asked_again_after_a_change(
     runtime: Runtime, checkout: Path, changing: bool

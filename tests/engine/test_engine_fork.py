@@ -83,6 +83,7 @@ def test_a_fork_goes_on_from_a_turn_whose_files_are_there(runtime: Runtime, chec
     assert (run.state, run.failure) == (State.DONE, None), "what the turn had written was not written again"
 
 
+@pytest.mark.variants
 def test_what_cannot_be_forked_is_refused_with_a_way_out(finished: tuple[Runtime, Run, list[Event]]) -> None:
     runtime, old, events = finished
     known = len(runtime.store.history())

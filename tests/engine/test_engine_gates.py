@@ -45,6 +45,7 @@ def test_every_gate_of_the_contract_is_in_the_report_of_the_bundle(runtime: Runt
     assert reported["command"][1:] == ("exit code 1", "exit code 0")
 
 
+@pytest.mark.variants
 def test_a_demanded_lint_that_no_project_configures_is_reported_as_not_judged(runtime: Runtime, checkout: Path) -> None:
     run = driven(runtime, checkout, evaluation=Evaluation(success=("tests_pass", "lint_clean")))
     assert (run.state, run.failure) == (State.DONE, None) and run.test_result is not None

@@ -117,6 +117,7 @@ def noted(order: list[str], call: Callable[..., Any]) -> Callable[..., Any]:
     return noting
 
 
+@pytest.mark.variants
 def test_a_rollback_or_message_of_nothing_is_refused(runtime: Runtime, checkout: Path) -> None:
     agent = StdioAgent([MEND, ["run", "mkdir -p new; echo x > new/a; chmod +x shapes.py"], ["receive"], ["receive"]])
     work = Interactive(runtime, checkout, agent).begin()
@@ -144,6 +145,7 @@ def test_a_rollback_or_message_of_nothing_is_refused(runtime: Runtime, checkout:
     assert ["neither" in text or "No file" in text for text in agent.received] == [False, False]
 
 
+@pytest.mark.variants
 def test_a_message_for_the_end_of_a_turn_that_never_came_reaches_the_next_agent(
     runtime: Runtime, checkout: Path
 ) -> None:
@@ -159,6 +161,7 @@ def test_a_message_for_the_end_of_a_turn_that_never_came_reaches_the_next_agent(
     assert run.undelivered == ()
 
 
+@pytest.mark.variants
 def test_a_message_after_the_agents_last_step_is_not_delivered_and_its_sender_learns_it(
     runtime: Runtime, checkout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -191,6 +194,7 @@ def test_a_message_after_the_agents_last_step_is_not_delivered_and_its_sender_le
     assert bundled["undelivered"] == ["one thing more"]
 
 
+@pytest.mark.variants
 def test_an_agent_without_the_features_works_deterministically(runtime: Runtime, checkout: Path) -> None:
     work = Interactive(runtime, checkout, StdioAgent([MEND], features=frozenset({"messages"})))
     run = work.end()
@@ -259,6 +263,7 @@ def test_a_person_edits_the_worktree_while_the_agent_works(runtime: Runtime, che
     assert set(run.proposal.patch.touched_files) == {"both.txt", "notes.md", "shapes.py"}
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("strategy", ["direct", "shadow"])
 def test_an_edit_in_the_moment_of_the_last_promotion_is_kept(
     runtime: Runtime, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
@@ -306,6 +311,7 @@ def test_checkpoints_that_cannot_be_made_block_the_run(runtime: Runtime, checkou
     assert run.verdict == "confirmed", run.failure
 
 
+@pytest.mark.variants
 def test_an_agent_that_takes_too_long_is_ended_with_what_it_has(runtime: Runtime, checkout: Path) -> None:
     work = Interactive(runtime, checkout, StdioAgent([MEND, ["sleep", 60]]), max_execution_time_ms=1_500)
     run = work.end()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from interactive_kit import MEND, Interactive, StdioAgent
 
 from codepilot.core.checkpoint import CheckpointRecorded
@@ -74,6 +75,7 @@ def test_entries_that_leave_the_tree_are_critical(runtime: Runtime, checkout: Pa
     assert {rule.strip() for rule in ENTRIES} <= {rule for rule, _ in found}
 
 
+@pytest.mark.variants
 def test_the_record_and_the_message_of_very_many_violations_stay_small(runtime: Runtime, checkout: Path) -> None:
     make = "mkdir ci; for i in $(seq 700); do echo $i > ci/$i; done"
     agent = StdioAgent([MEND, ["run", make], ["turn"], ["run", "rm -r ci"]])

@@ -78,6 +78,7 @@ def test_the_program_of_the_documentation_is_an_agent(settings: Mapping[str, str
     assert [one.trigger for one in data_of(events, EventType.CHECKPOINT_RECORDED)][:1] == ["turn"]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     "mode",
     [
@@ -129,6 +130,7 @@ def test_a_repository_below_the_top_breaks_a_rule(settings: Mapping[str, str], s
     assert broken[:1] == ["below/.git"]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("strategy", ["direct", "shadow"])
 def test_what_a_person_edits_in_the_worktree_outlives_a_killed_worker(
     settings: Mapping[str, str], scripts: Scripts, tmp_path: Path, strategy: str

@@ -130,6 +130,7 @@ def _knows(request: list[Message]) -> bool:
     return f'- "{QUIRK}"' in request[1].content.partition("# Known about this repository\n")[2]
 
 
+@pytest.mark.variants
 def test_a_forgotten_memory_of_a_run_is_emptied(runtime: Runtime, checkout: Path) -> None:
     run, _ = drive(runtime, checkout, until(MAP, PLAN, RIGHT, DONE, APPROVE))
     pilot = CodePilot(runtime.settings)

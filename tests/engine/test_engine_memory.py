@@ -112,6 +112,7 @@ def test_a_run_that_failed_leaves_nothing(runtime: Runtime, checkout: Path) -> N
     assert runtime.store.memories("pattern") == []
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("fatal", [EventType.MEMORY_RECORDED])
 def test_it_is_learnt_once_in_a_run_whatever_becomes_of_the_step(
     runtime: Runtime, checkout: Path, fatal: EventType
@@ -343,6 +344,7 @@ def test_a_memory_that_somebody_has_locked_is_waited_for_for_seconds_only(
         assert runtime.store.check_all() == {}
 
 
+@pytest.mark.variants
 def test_memory_can_be_turned_off(first: First, later: Runtime) -> None:
     assert SHOWN in shown(later, first.checkout)
     model, events = worked(later, first.checkout, MemorySettings(enabled=False))
@@ -351,6 +353,7 @@ def test_memory_can_be_turned_off(first: First, later: Runtime) -> None:
     assert len(later.store.memories("pattern")) == 1
 
 
+@pytest.mark.variants
 def test_other_repositories_are_recalled_only_where_that_is_wanted(later: Runtime, tmp_path: Path) -> None:
     other = make_checkout(tmp_path / "elsewhere", first="another first")
     assert SHOWN not in shown(later, other)
@@ -372,6 +375,7 @@ def test_a_repository_is_known_by_its_history_wherever_it_lies(first: First, lat
         moved.rename(first.checkout)
 
 
+@pytest.mark.variants
 def test_of_a_shallow_clone_only_its_own_checkout_is_remembered(
     runtime: Runtime, checkout: Path, tmp_path: Path
 ) -> None:

@@ -40,6 +40,7 @@ def named(counted: dict[str, float], metric: str) -> dict[str, float]:
     return {name.removeprefix(metric): value for name, value in counted.items() if name.startswith(metric) and value}
 
 
+@pytest.mark.variants
 def test_a_step_that_is_tried_again_is_a_retry_of_its_role(runtime: Runtime, checkout: Path, counted: Counted) -> None:
     def lost() -> None:
         raise CodePilotError(FailureKind.EXECUTOR_LOST, "it is gone")
@@ -58,6 +59,7 @@ def test_a_step_that_is_tried_again_is_a_retry_of_its_role(runtime: Runtime, che
     assert 0 < sum(named(counted(), "codepilot_workspace_snapshot_duration_seconds_sum").values()) <= took
 
 
+@pytest.mark.variants
 def test_a_return_to_the_planner_is_a_backtrack_and_nothing_else_is(
     runtime: Runtime, checkout: Path, counted: Counted
 ) -> None:

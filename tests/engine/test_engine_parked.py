@@ -63,6 +63,7 @@ def test_a_worker_goes_on_when_the_quota_is_whole_again(runtime: Runtime, checko
     runtime.store.check(run.run_id)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("seconds", [600.0, None])
 def test_a_person_need_not_wait(runtime: Runtime, checkout: Path, seconds: float | None) -> None:
     model, resets = quota_before(1, seconds, MAP, PLAN)

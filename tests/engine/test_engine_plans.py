@@ -129,6 +129,7 @@ def test_a_conflict_is_resolved_by_doing_the_later_part_again_on_the_merged_tree
     assert "+    result = width * height" in run.proposal.patch.diff
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("how", ["pause", "cancel"])
 def test_a_pool_with_one_slot_works_on_children_and_requests_reach_them(
     runtime: Runtime, parts: Path, how: str

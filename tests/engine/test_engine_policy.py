@@ -43,6 +43,7 @@ def test_what_may_not_stand_in_the_tree_is_reported_at_once(runtime: Runtime, ch
     ]
 
 
+@pytest.mark.variants
 def test_what_one_action_left_is_one_violation_reported_whole(runtime: Runtime, checkout: Path) -> None:
     seen: list[str] = []
     plant = code("import os\nfor name in 'abcd': os.makedirs(f'{name}/.git')")
@@ -62,6 +63,7 @@ def test_what_one_action_left_is_one_violation_reported_whole(runtime: Runtime, 
     assert sum(isinstance(event.data, GuardrailBlocked) for event in events) == 1
 
 
+@pytest.mark.variants
 def test_a_policy_may_end_the_run_at_the_first_violation(runtime: Runtime, checkout: Path) -> None:
     push = code("run_command(['git', 'fetch'])")
     run, events = drive(runtime, checkout, ScriptedModel([MAP, PLAN, push]), Policy(violations=1))
@@ -71,6 +73,7 @@ def test_a_policy_may_end_the_run_at_the_first_violation(runtime: Runtime, check
     assert "git fetch" in blocked[0].attempt
 
 
+@pytest.mark.variants
 def test_a_caught_refusal_counts_all_the_same_and_the_third_ends_the_run(runtime: Runtime, checkout: Path) -> None:
     sly = code("try:\n    run_command(['git', 'fetch'])\nexcept Exception:\n    pass")
     run, events = drive(runtime, checkout, ScriptedModel([MAP, PLAN, *[sly] * 5]))
@@ -157,6 +160,7 @@ def test_only_hosts_that_were_opened_are_reached(runtime: Runtime, checkout: Pat
     assert allowed == [NetworkAllowed(scope="run", hosts=hosts, by="person")] * opened
 
 
+@pytest.mark.variants
 def test_a_host_that_was_refused_is_reported_once(runtime: Runtime, checkout: Path, greeting: int) -> None:
     ask = ask_for(greeting)
     hosts = ("localhost:1",)
@@ -168,6 +172,7 @@ def test_a_host_that_was_refused_is_reported_once(runtime: Runtime, checkout: Pa
     assert refused[0].why
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("opened", [True, False])
 def test_hosts_opened_for_the_tests_are_reached_by_their_command_alone(
     runtime: Runtime, checkout: Path, greeting: int, opened: bool

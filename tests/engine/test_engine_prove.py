@@ -154,6 +154,7 @@ def test_a_first_commit_has_nothing_to_be_judged_on(runtime: Runtime, checkout: 
     assert "--onto" in caught.value.failure.next_action
 
 
+@pytest.mark.variants
 def test_tests_whose_names_change_from_run_to_run_are_left_out(runtime: Runtime, checkout: Path) -> None:
     changing = "import time\n\n\ndef wide(self):\n    self.assertEqual(area(6, 1), 6)\n\n\n"
     changing += "setattr(AreaTest, f'test_at_{time.time_ns()}', wide)\n"
@@ -167,6 +168,7 @@ def test_tests_whose_names_change_from_run_to_run_are_left_out(runtime: Runtime,
     }
 
 
+@pytest.mark.variants
 def test_a_version_file_that_the_build_wrote_is_there_without_configuration(runtime: Runtime, checkout: Path) -> None:
     hook = '[tool.hatch.build.hooks.vcs]\nversion-file = "shapes_version.py"\n'
     (checkout / "pyproject.toml").write_text(hook, encoding="utf-8")

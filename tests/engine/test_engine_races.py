@@ -40,6 +40,7 @@ def test_a_pause_between_two_events_of_a_step_holds(runtime: Runtime, checkout: 
     runtime.store.check(run.run_id)
 
 
+@pytest.mark.variants
 def test_a_listener_that_is_slow_costs_no_step(runtime: Runtime, checkout: Path) -> None:
     slow = iter(range(2))
 

@@ -89,6 +89,7 @@ def test_a_file_of_pytest_functions_keeps_its_line_ends_and_its_names(checkout: 
     assert "\n-" not in diff(run).partition("+++ b/test_shapes.py")[2]
 
 
+@pytest.mark.variants
 def test_for_a_guess_no_test_is_written(runtime: Runtime, checkout: Path) -> None:
     weak = TESTS.replace("        self.assertEqual(area(2, 2), 4)\n", "").replace("(area(3, 4), 12)", "(area(0, 4), 0)")
     (checkout / "test_shapes.py").write_text(weak, encoding="utf-8")
@@ -101,6 +102,7 @@ def test_for_a_guess_no_test_is_written(runtime: Runtime, checkout: Path) -> Non
     assert run.proposal.patch.touched_files == ("shapes.py",)
 
 
+@pytest.mark.variants
 def test_policy_turns_it_off_and_a_repository_may_do_that_too(runtime: Runtime, checkout: Path) -> None:
     (checkout / "codepilot.toml").write_text("[policy]\nregression_test = false\n", encoding="utf-8")
     run, _ = repaired(runtime, checkout)
@@ -111,6 +113,7 @@ def test_policy_turns_it_off_and_a_repository_may_do_that_too(runtime: Runtime, 
     assert [tightened(one, other).regression_test for one, other in ((off, on), (on, off), (on, on))] == [0, 0, 1]
 
 
+@pytest.mark.variants
 def test_a_method_is_repaired_without_one_and_the_reason_is_reported(runtime: Runtime, checkout: Path) -> None:
     shape = "class Shape:\n    def __init__(self, width, height):\n        self.width, self.height = width, height\n\n"
     shape += "    def area(self):\n        return self.width + self.height\n"
@@ -179,6 +182,7 @@ def test_a_test_in_a_place_that_may_not_change_is_left_out(
     left_out(run, "test_shapes.py may not be changed (symlink_leaves_tree)")
 
 
+@pytest.mark.variants
 def test_a_defect_in_writing_the_test_does_not_cost_the_repair(
     runtime: Runtime, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +218,7 @@ class Unsure(RepairAgent):
         return super().carry_out(action, context).model_copy(update={"confidence": 0.1})
 
 
+@pytest.mark.variants
 def test_a_repair_that_turns_out_to_be_a_guess_gets_no_test(runtime: Runtime, checkout: Path) -> None:
     run, _ = repaired(runtime, checkout, Unsure())
     test = reported(run)

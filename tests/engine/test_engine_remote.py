@@ -64,6 +64,7 @@ def test_a_run_goes_the_same_way_through_a_service(service: Service, runtime: Ru
     assert list(runtime.home.workspaces.iterdir()) == []
 
 
+@pytest.mark.variants
 def test_an_interactive_run_goes_the_same_way_through_a_service(
     service: Service, runtime: Runtime, checkout: Path, request: pytest.FixtureRequest
 ) -> None:

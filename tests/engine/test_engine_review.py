@@ -79,6 +79,7 @@ def test_what_remains_is_judged_and_applied_and_the_reviewed_run_stays(
     assert [one.reason for one in reviewed.record.of("rejected")] == ["keep it as it was"] * 2
 
 
+@pytest.mark.variants
 def test_without_the_fix_what_remains_is_refused(runtime: Runtime, reviewed_run: Run) -> None:
     ended = judged(runtime, review_run(runtime, reviewed_run.run_id, Choices(reject=[FIX])))
     assert ended.state is State.FAILED and ended.failure is not None
@@ -95,6 +96,7 @@ def test_nothing_to_judge_is_said_without_a_run(runtime: Runtime, reviewed_run: 
             review_run(runtime, reviewed_run.run_id, choices)
 
 
+@pytest.mark.variants
 def test_rejected_hunks_go_back_with_the_reason_and_the_accepted_ones_stay(runtime: Runtime, checkout: Path) -> None:
     (checkout / "shapes.py").write_text(LONG, encoding="utf-8")
     task = make_task(Request(repo=str(checkout)), CHEAP).model_copy(update={"agent": "codeact"})
@@ -119,6 +121,7 @@ def test_rejected_hunks_go_back_with_the_reason_and_the_accepted_ones_stay(runti
     assert again.again is not None and again.again.run.run_id == ended.run_id and again.again.start is None
 
 
+@pytest.mark.variants
 def test_the_searching_agent_cannot_redo_a_part(runtime: Runtime, reviewed_run: Run) -> None:
     with pytest.raises(CodePilotError, match="cannot redo a part"):
         review_run(runtime, reviewed_run.run_id, Choices(reject=[TURNED], again=True))

@@ -92,6 +92,7 @@ def test_the_engine_holds_every_agents_change_to_its_plan(runtime: Runtime, chec
     assert not of(events, EventType.TESTS_JUDGED)
 
 
+@pytest.mark.variants
 def test_a_verdict_that_cannot_be_read_is_a_refusal_and_no_failure(runtime: Runtime, checkout: Path) -> None:
     mumbling = ["Looks fine to me.", "<result>APPROVE</result>", '<result>{"verdict": "OK"}</result>']
     model = ScriptedModel([MAP, PLAN, RIGHT, DONE, *mumbling, RIGHT, DONE, APPROVE])
@@ -123,6 +124,7 @@ def test_money_is_kept_back_before_the_call_that_would_spend_it(runtime: Runtime
     assert [event.data.estimate.cost_usd for event in of(events, EventType.MODEL_ASKED)] == [0.4] * 3
 
 
+@pytest.mark.variants
 def test_a_call_whose_reply_is_not_on_record_is_charged_its_estimate(runtime: Runtime, checkout: Path) -> None:
     class PowerCut(BaseException):
         """The process is gone in the middle of the call."""
@@ -141,6 +143,7 @@ def test_a_call_whose_reply_is_not_on_record_is_charged_its_estimate(runtime: Ru
     assert ended.spent.tokens == asked.estimate.tokens + 50
 
 
+@pytest.mark.variants
 def test_an_observation_of_200_000_tokens_is_shown_in_part_and_kept_whole(runtime: Runtime, checkout: Path) -> None:
     shout = code("for number in range(100_000):\n    print('line', number)")
     page = code("print(read_output(1, 500_000, 60))")
@@ -156,6 +159,7 @@ def test_an_observation_of_200_000_tokens_is_shown_in_part_and_kept_whole(runtim
     assert whole[500_000:500_060] in joined(model.requests[2])
 
 
+@pytest.mark.variants
 def test_a_conversation_that_grows_too_long_is_condensed_first(runtime: Runtime, checkout: Path) -> None:
     talk = [code(f"print('{letter}' * 7_000)") for letter in "abcdef"]
     model = ScriptedModel([MAP, PLAN, *talk, RIGHT, DONE, APPROVE], context_tokens=13_000)
@@ -171,6 +175,7 @@ def test_a_conversation_that_grows_too_long_is_condensed_first(runtime: Runtime,
     assert "ffff" in last
 
 
+@pytest.mark.variants
 def test_a_stuck_step_goes_on_with_the_other_model(runtime: Runtime, checkout: Path) -> None:
     first = ScriptedModel([MAP, PLAN, *[code("1 / 0")] * 3, APPROVE], name="first")
     other = ScriptedModel([RIGHT, DONE], name="second")
@@ -284,6 +289,7 @@ def test_a_person_decides_on_a_plan_to_which_the_critic_still_objects(runtime: R
     assert not of(events, EventType.PLAN_CREATED)
 
 
+@pytest.mark.variants
 def test_a_critic_can_refuse_a_risky_change_that_the_reviewer_approved(runtime: Runtime, checkout: Path) -> None:
     budget = {"patch_lines": 3}
     refused = result(verdict="REQUEST_CHANGES", reasons=["say in the docstring what an area is"])

@@ -112,6 +112,7 @@ def test_what_a_step_began_with_is_in_the_log_while_it_works(
     assert runtime.store.events(run_id)[seen[0][-1] - 1].type == "step_started"
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("kept", [0, 1, 3], ids=["elsewhere", "begun", "behind"])
 def test_lines_that_the_file_here_lacks_are_reported_by_the_store(
     runtime: Runtime,

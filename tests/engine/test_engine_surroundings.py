@@ -70,6 +70,7 @@ def test_words_that_no_failing_test_bears_out_are_refused_before_a_model_is_aske
     assert model.requests == []
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("kind", [FailureKind.MODEL_AUTH, FailureKind.MODEL_QUOTA])
 def test_what_a_person_must_mend_at_the_provider_parks_the_run(
     runtime: Runtime, checkout: Path, kind: FailureKind
@@ -84,6 +85,7 @@ def test_what_a_person_must_mend_at_the_provider_parks_the_run(
     assert states(events).count(State.MAP_REPO) == 1, "it is the same step that goes on"
 
 
+@pytest.mark.variants
 def test_a_provider_that_is_away_is_asked_again_and_then_the_run_can_be_resumed(
     runtime: Runtime, checkout: Path
 ) -> None:

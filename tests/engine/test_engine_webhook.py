@@ -116,6 +116,7 @@ def test_failed_attempts_are_repeated_with_backoff(quiet: Runtime, place: Receiv
     assert len(place.received) == 3
 
 
+@pytest.mark.variants
 def test_senders_of_one_store_share_the_backoff(quiet: Runtime, place: Receiver) -> None:
     """Each has a connection of its own to the store, as workers have."""
     place.answers[:] = [500]
@@ -151,6 +152,7 @@ def test_retry_after_is_respected(quiet: Runtime, place: Receiver, status: int, 
     assert len(place.received) == 1 and quiet.store.outbox.pending() == []
 
 
+@pytest.mark.variants
 def test_retry_after_of_other_answers_and_nonsense_are_ignored(quiet: Runtime, place: Receiver) -> None:
     place.answers[:], place.retry_after = [500, 429], "40"
     run_id = ended(quiet)
@@ -186,6 +188,7 @@ def test_notifications_expire_after_a_day(quiet: Runtime, place: Receiver) -> No
     assert settled(quiet, young) == []
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("answer", [HANG, DRIP])
 def test_a_receiver_that_hangs_is_cut_off(
     quiet: Runtime, place: Receiver, answer: int, monkeypatch: pytest.MonkeyPatch

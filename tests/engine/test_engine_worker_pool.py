@@ -188,6 +188,7 @@ def test_a_stuck_slot_that_is_back_takes_no_further_run(runtime: Runtime, monkey
     assert together.seen == {1}
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("gone", ["the file", "replaced", "the home"])
 def test_a_worker_whose_database_was_replaced_says_so_and_ends(runtime: Runtime, gone: str) -> None:
     """It would wait for ever for runs that are submitted to the new one."""

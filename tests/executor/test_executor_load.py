@@ -48,6 +48,7 @@ def speaking(url: str, data: bytes) -> Iterator[socket.socket]:
         yield connection
 
 
+@pytest.mark.variants
 def test_fifty_callers_with_a_workspace_each_find_their_own_content(service, base):
     """Each sends a base of its own, changes it by a command and by code, and reads it back in three ways."""
     client = service.client()
@@ -85,6 +86,7 @@ def test_fifty_callers_with_a_workspace_each_find_their_own_content(service, bas
     client.close()
 
 
+@pytest.mark.variants
 def test_callers_wait_out_a_service_that_is_busy(strict, request_for):
     """Twenty callers of a service that lets one work and two wait: the others come back until it is their turn."""
     client = strict(concurrency=1, queue=2).client()

@@ -117,6 +117,7 @@ def test_a_missing_case_of_types_is_found_with_the_text_that_the_tests_spell_out
     assert b"kind == dict" in result.candidates[0].patched and b"'object'" in result.candidates[0].patched
 
 
+@pytest.mark.variants
 def test_a_missing_value_is_composed_of_several_parts(bench: Open) -> None:
     text = "def area(width, height, border):\n    inner = width * height\n    return inner\n"
     cases = [(w, h, b, w * h - b // 2) for w, h, b in ((4, 5, 3), (10, 10, 0), (10, 8, 9), (7, 9, 4))]

@@ -85,6 +85,7 @@ REMEMBERS = {
 }
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", ["plain", "of_class", "of_object", "given", "counted", "cached"])
 def test_what_a_wrong_candidate_left_in_a_cache_does_not_judge_the_right_one(bench: Open, name: str) -> None:
     tests = REMEMBERS["test_nth.py"].replace("NAME", name)

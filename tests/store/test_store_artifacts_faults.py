@@ -268,6 +268,7 @@ def test_a_client_that_panics_is_a_failure_like_others() -> None:
         assert reported.value.failure.details["passing"] is False
 
 
+@pytest.mark.variants
 def test_a_server_killed_in_the_middle_of_an_upload(tmp_path: Path) -> None:
     with s3_server(tmp_path / "server") as server:
         host, port = server.endpoint.removeprefix("http://").split(":")

@@ -68,6 +68,7 @@ def test_nothing_but_tests_for_a_module_to_be_written(make_lab: LabMaker) -> Non
     ).passed
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("named", [(), (ADD,)])
 def test_a_file_that_cannot_be_loaded_does_not_count_against_a_change(
     make_lab: LabMaker, named: tuple[str, ...]

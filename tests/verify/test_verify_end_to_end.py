@@ -114,6 +114,7 @@ def test_a_test_that_wavers_on_both_trees_is_listed_and_not_blamed(make_lab: Lab
     assert result.summary.flaky == ("tests/test_wavering.py::test_second",)
 
 
+@pytest.mark.variants
 def test_a_test_that_hangs_is_repaired_and_the_suite_called_partial(make_lab: LabMaker) -> None:
     slow = (
         "import time\n\n\ndef countdown(n):\n    while n != 0:\n        time.sleep(0.1)\n        n -= 2\n    return n\n"

@@ -55,6 +55,7 @@ def test_metrics_have_their_names_and_count(alone: Deployment, shop: Path) -> No
     assert worker.get("/elsewhere")[0] == 404
 
 
+@pytest.mark.variants
 def test_a_store_that_is_away_is_reported_and_outlived(tmp_path: Path, shop: Path) -> None:
     """Stopping is as a power cut to the server, so it is one of this test's own."""
     with quick_place() as place, postgres_server(place / "pg") as server:

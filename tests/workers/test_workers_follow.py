@@ -49,6 +49,7 @@ def report(runtime: Runtime, run_id: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.variants
 def test_a_repair_next_to_idle_workers_is_done_by_who_asked_for_it(team: Deployment, shop: Path) -> None:
     with team.pool("two") as other, team.runtime("one") as runtime:
         code, out, err = team.start("fix", str(shop), "--json", "--apply", home="one").end()

@@ -171,6 +171,7 @@ def test_no_more_are_at_work_than_may_be_though_not_all_were_reported(
     assert worker.wait() == 0
 
 
+@pytest.mark.variants
 def test_artifacts_that_only_one_home_would_have_are_spoken_of(tmp_path: Path, postgres: PostgresServer) -> None:
     repo = make_repo(tmp_path / "empty", {"README": "nothing to test\n"})
     store = {"CODEPILOT_STORE": postgres.store()}
